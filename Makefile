@@ -141,7 +141,7 @@ hostile: test-deps ## Send hostile input without the race detector, so with exac
 MODE ?= --deploys
 SHORT ?=
 .PHONY: wordindex
-wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC logs through a queue, with jobs of up to a minute, while the fleet is deployed and Redis stopped (DATA=directory, SHORT=1 for two minutes, ARGS=--next for the second design, ARGS='--seed 7'; MODE= ARGS='--rate 500' kills workers instead; or --help)
+wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC logs through a queue, with jobs of up to a minute, while the fleet is deployed and Redis stopped (DATA=directory, SHORT=1 for two minutes, ARGS='--seed 7'; MODE= ARGS='--rate 500' kills workers instead; or --help)
 	@$(GO) build -o bin/wordindex ./examples/wordindex
 	@$(GO) run ./hack/wordindex --binary bin/parleyd --program bin/wordindex $(MODE) $(if $(SHORT),--short) '$(DATA)' $(ARGS)
 

@@ -14,10 +14,12 @@ const rawName = "raw go-redis, XADD in pipelines of 100, XREADGROUP COUNT 100, o
 
 // throughput holds the rounds of the area queue with one kind of persistence.
 type throughput struct {
-	keep                 persistence
-	plain, keyed, floors []queueRun
-	rivals               []*rival
-	// keyedRival is the rival that detects duplicates, as Parley does with idempotency keys.
+	keep persistence
+	// ours has the rounds by how repeats are recognised.
+	ours   map[recognition][]queueRun
+	floors []queueRun
+	rivals []*rival
+	// keyedRival is the rival that recognises repeats by a key of each message.
 	keyedRival *rival
 }
 
@@ -30,7 +32,9 @@ func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := &throughput{keep: keep, rivals: rivals, keyedRival: jetStreamRival(keyedMessages)}
+		t := &throughput{
+			keep: keep, ours: make(map[recognition][]queueRun), rivals: rivals, keyedRival: jetStreamRival(keyedMessages),
+		}
 		if err := t.take(ctx, env); err != nil {
 			return nil, err
 		}
@@ -46,8 +50,17 @@ func (t *throughput) take(ctx context.Context, env *Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	run := func(by recognition) func(context.Context) error {
+		load := env.queueLoad()
+		load.by = by
+		return func(ctx context.Context) error {
+			run, err := s.run(ctx, load)
+			t.ours[by] = append(t.ours[by], run)
+			return err
+		}
+	}
 	steps := []func(context.Context) error{
-		func(ctx context.Context) error { return s.takeRun(ctx, env.queueLoad(), &t.plain) },
+		run(bySequence),
 		func(ctx context.Context) error {
 			run, err := floorOf[queueRun](ctx, env, "queue", t.keep, env.Duration)
 			t.floors = append(t.floors, run)
@@ -58,9 +71,7 @@ func (t *throughput) take(ctx context.Context, env *Env) (err error) {
 		steps = append(steps, r.step(env, t.keep))
 	}
 	if t.keep == appendOnly {
-		keyed := env.queueLoad()
-		keyed.idempotent = true
-		steps = append(steps, func(ctx context.Context) error { return s.takeRun(ctx, keyed, &t.keyed) }, t.keyedRival.step(env, t.keep))
+		steps = append(steps, run(byNothing), run(byKey), t.keyedRival.step(env, t.keep))
 	}
 	return env.Each(ctx, steps...)
 }
@@ -93,54 +104,54 @@ func floorOf[T any](
 	return result, floor.Close()
 }
 
-// id returns the id of a figure with this kind of persistence.
-func (t *throughput) id(measured string) string { return "queue/" + string(t.keep) + "/" + measured }
+// recognised describes how repeats are recognised, for the names of figures, and has the bar.
+var recognised = map[recognition]struct {
+	id, text string
+	least    float64
+}{
+	bySequence: {"", "repeated requests recognised, as Producer does by default", 0.35},
+	byKey:      {"keyed/", "an idempotency key for each", 0.35},
+	byNothing:  {"plain/", "no repeats recognised", 0.5},
+}
 
 func (t *throughput) figures(env *Env) []Figure {
 	setup := env.queueSetup(map[string]string{
 		"redis": t.keep.text(), "rate": fmt.Sprintf("what is consumed, %d messages ahead at most", queueBacklog), "server": "parleyd dev",
 	})
-	plain := Figure{ID: t.id("rate"), Name: "queue: produced, consumed and acked, no idempotency keys", Unit: "1/s", Setup: setup}.
-		WithFloor(rawName, each(t.plain, queueRun.speed), each(t.floors, queueRun.speed))
-	plain.Notes = t.notes(t.plain)
-	// On a shared machine this varies less than messages per second.
-	cost := Figure{ID: t.id("cpu"), Name: "queue: CPU per message of all processes, no idempotency keys", Unit: "us", Setup: setup}.
-		WithFloor(rawName, each(t.plain, queueRun.total), each(t.floors, queueRun.total))
-	figures := append(t.keyedFigures(setup), plain.WithRatioBar("at least 0.5 of the floor", atLeast(0.5)), cost)
-	for _, r := range t.rivals {
-		figures = append(figures, r.figures(t.keep, plain, cost, t.plain)...)
-	}
+	figures := t.pair(bySequence, setup)
+	rate, cost := figures[0], figures[1]
 	if env.Rivals == "" {
 		figures[0].Notes = append(figures[0].Notes,
 			"asynq and BullMQ were left out: --rivals hack/rivals runs them, once `make rivals` has built them")
 	}
+	for _, r := range t.rivals {
+		figures = append(figures, r.figures(t.keep, rate, cost, t.ours[bySequence])...)
+	}
+	if t.keep == appendOnly {
+		keyed := t.pair(byKey, setup)
+		figures = append(figures, keyed...)
+		figures = append(figures, t.keyedRival.figures(t.keep, keyed[0], keyed[1], t.ours[byKey])...)
+		figures = append(figures, t.pair(byNothing, setup)...)
+	}
 	return figures
 }
 
-// notes returns the notes on a rate of Parley's, with its rounds.
-func (t *throughput) notes(ours []queueRun) []string {
-	return []string{
+// pair returns the rate and the CPU time per message of Parley's rounds. On a shared machine the
+// latter varies less.
+func (t *throughput) pair(by recognition, setup map[string]string) []Figure {
+	ours, how := t.ours[by], recognised[by]
+	id := "queue/" + string(t.keep) + "/" + how.id
+	rate := Figure{ID: id + "rate", Name: "queue: produced, consumed and acked, " + how.text, Unit: "1/s", Setup: setup}.
+		WithFloor(rawName, each(ours, queueRun.speed), each(t.floors, queueRun.speed)).
+		WithRatioBar(fmt.Sprintf("at least %v of the floor", how.least), atLeast(how.least))
+	rate.Notes = []string{
 		"Parley and the floor keep " + redisKept[t.keep],
 		"CPU time per message: " + parts(ours),
 		"the floor's CPU time per message: " + rawProcesses.costs(t.floors),
 	}
-}
-
-// keyedFigures returns the figures of what users get by default: the rate and the CPU time per
-// message with idempotency keys. It returns none if no rounds were run with keys.
-func (t *throughput) keyedFigures(setup map[string]string) []Figure {
-	if t.keyed == nil {
-		return nil
-	}
-	rate := Figure{
-		ID: t.id("keyed/rate"), Name: "queue: produced, consumed and acked, an idempotency key for each, as Producer does by default",
-		Unit: "1/s", Setup: setup,
-	}.WithFloor(rawName, each(t.keyed, queueRun.speed), each(t.floors, queueRun.speed))
-	rate.Notes = t.notes(t.keyed)
-	cost := Figure{ID: t.id("keyed/cpu"), Name: "queue: CPU per message of all processes, an idempotency key for each", Unit: "us", Setup: setup}.
-		WithFloor(rawName, each(t.keyed, queueRun.total), each(t.floors, queueRun.total))
-	return append([]Figure{rate.WithRatioBar("at least 0.35 of the floor", atLeast(0.35)), cost},
-		t.keyedRival.figures(t.keep, rate, cost, t.keyed)...)
+	cost := Figure{ID: id + "cpu", Name: "queue: CPU per message of all processes, " + how.text, Unit: "us", Setup: setup}.
+		WithFloor(rawName, each(ours, queueRun.total), each(t.floors, queueRun.total))
+	return []Figure{rate, cost}
 }
 
 // queueSetup returns the conditions that the figures on queues share, with more as Setup takes it.

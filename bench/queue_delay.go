@@ -5,16 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	parley "github.com/parleyhq/parley/sdk/go"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 const (
@@ -40,29 +37,22 @@ func dueLimit(n int) time.Duration { return time.Duration(n)*time.Second/queuePa
 
 // schedule schedules n messages, each with a due time of its own that its payload contains.
 func (s *queueServer) schedule(ctx context.Context, topic string, n, size int) error {
-	transport := &http.Transport{Protocols: new(http.Protocols)}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	defer transport.CloseIdleConnections()
-	client := parleyv1connect.NewQueueServiceClient(&http.Client{Transport: bearer{transport, s.Token}}, s.Addrs[0])
+	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	p := queue.NewProducer(client, topic)
 	first := dueFrom(n)
 	for from := 0; from < n; from += delayBatch {
-		req := &parleyv1.ScheduleRequest{Topic: topic}
+		var batch []queue.Message
 		for i := from; i < min(from+delayBatch, n); i++ {
 			at := dueOf(first, i)
-			req.Messages = append(req.Messages, &parleyv1.ScheduledMessage{
-				// Without keys the messages of a call go to one partition.
-				Message: &parleyv1.QueueMessage{Key: strconv.Itoa(i), Payload: []byte(content(at, size))},
-				Due:     &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(at)},
-			})
+			// Without keys the messages of a call go to one partition.
+			batch = append(batch, queue.Message{Key: strconv.Itoa(i), Payload: []byte(content(at, size)), DeliverAt: at})
 		}
-		answer, err := client.Schedule(ctx, req)
-		if err != nil {
+		if err := produceAll(ctx, p, batch); err != nil {
 			return err
-		}
-		for _, r := range answer.GetResults() {
-			if e := r.GetError(); e != nil {
-				return errors.New(e.GetMessage())
-			}
 		}
 	}
 	if time.Now().After(first) {

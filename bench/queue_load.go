@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 const (
@@ -48,8 +48,8 @@ type queueLoad struct {
 	rate     int
 	payload  int
 	duration time.Duration
-	// idempotent adds an idempotency key to each message, as a Producer does by default.
-	idempotent bool
+	// by is how the server recognises repeats.
+	by recognition
 }
 
 // queueRun is the result of a run of queues.
@@ -163,7 +163,7 @@ func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove
 			return nil, nil, errors.Join(err, remove())
 		}
 		names = append(names, name)
-		if err := admin.CreateGroup(ctx, name, queueGroup, queue.FromBeginning()); err != nil {
+		if _, err := admin.CreateGroup(ctx, name, &queue.Group{Name: queueGroup, Start: queue.FromBeginning()}); err != nil {
 			return nil, nil, errors.Join(err, remove())
 		}
 	}
@@ -190,7 +190,7 @@ func (s *queueServer) consume(
 	running, stop := context.WithCancel(ctx)
 	c := &consumers{client: client, stop: stop}
 	for _, topic := range topics {
-		w := queue.NewWorker(client, topic, queueGroup, handle, options...)
+		w := queue.NewWorker(client, queueGroup, options...).Handle(topic, handle)
 		c.workers = append(c.workers, w)
 		c.done.Go(func() {
 			if err := w.Run(running); err != nil {
@@ -227,7 +227,7 @@ func (c *consumers) err() error {
 }
 
 // lost returns the number of deliveries that workers lost, which are redelivered: an overloaded
-// machine renews leases too late.
+// machine extends them too late.
 func (c *consumers) lost() (n int64) {
 	for _, w := range c.workers {
 		n += w.Stats().Lost
@@ -255,7 +255,7 @@ func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, er
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	c, err := s.consume(ctx, topics, func(context.Context, *queue.Delivery) error { return nil },
-		queue.WithConcurrency(queueWorkers), queue.WithWindow(queueWindow, 0))
+		queue.WithConcurrency(queueWorkers), queue.WithMaxInFlight(queueWindow, 0))
 	if err != nil {
 		return run, err
 	}
@@ -279,89 +279,6 @@ func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, er
 	run, err = after.since(&before)
 	run.Lost = c.lost()
 	return run, err
-}
-
-// producers are running producers. They send until closed.
-type producers struct {
-	client *parley.Client
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	failed atomic.Pointer[error]
-}
-
-// produce starts the load's producers, and returns. Without a rate they pause while they are more
-// than queueBacklog messages ahead of acked.
-func (s *queueServer) produce(ctx context.Context, topics []string, load queueLoad, acked func() int64) (*producers, error) {
-	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
-	if err != nil {
-		return nil, err
-	}
-	var options []queue.ProducerOption
-	if !load.idempotent {
-		options = append(options, queue.WithoutIdempotency())
-	}
-	into := make([]*queue.Producer, len(topics))
-	for i, topic := range topics {
-		into[i] = queue.NewProducer(client, topic, options...)
-	}
-	batch, payload := make([]queue.Message, queueBatch), make([]byte, load.payload)
-	for i := range batch {
-		batch[i].Payload = payload
-	}
-	ctx, stop := context.WithCancel(ctx)
-	p := &producers{client: client, stop: stop}
-	var calls, produced atomic.Int64
-	began := time.Now()
-	for range queueProducers {
-		p.done.Go(func() {
-			for ctx.Err() == nil {
-				if load.rate == 0 && produced.Load()-acked() > queueBacklog {
-					pause(ctx, time.Millisecond)
-					continue
-				}
-				call := calls.Add(1) - 1
-				if load.rate > 0 {
-					pause(ctx, time.Until(began.Add(time.Duration(call)*queueBatch*time.Second/time.Duration(load.rate))))
-				}
-				if err := produceAll(ctx, into[int(call)%len(into)], batch); err != nil {
-					if ctx.Err() == nil {
-						p.failed.CompareAndSwap(nil, &err)
-					}
-					return
-				}
-				produced.Add(queueBatch)
-			}
-		})
-	}
-	return p, nil
-}
-
-// produceAll makes one call and returns an error unless every message was stored.
-func produceAll(ctx context.Context, p *queue.Producer, batch []queue.Message) error {
-	results, err := p.Produce(ctx, batch...)
-	if err != nil {
-		return err
-	}
-	for i := range results {
-		if results[i].Err != nil {
-			return results[i].Err
-		}
-	}
-	return nil
-}
-
-func (p *producers) err() error {
-	if err := p.failed.Load(); err != nil {
-		return fmt.Errorf("produce: %w", *err)
-	}
-	return nil
-}
-
-func (p *producers) close() error {
-	p.stop()
-	p.done.Wait()
-	p.client.Close()
-	return p.err()
 }
 
 // queueUsed is the CPU time used and the messages acknowledged up to a moment.

@@ -82,6 +82,7 @@ func (r *rival) figures(keep persistence, rate, cpu Figure, ours []queueRun) []F
 		theirs[i] = r.runs[i].queueRun
 	}
 	rate.Rival, cpu.Rival = true, true
+	rate.Bar, rate.BarMet = "", nil
 	rate.ID, cpu.ID = rate.ID+"/"+r.id, cpu.ID+"/"+r.id
 	rate = rate.WithFloor(r.name, each(ours, queueRun.speed), each(theirs, queueRun.speed))
 	cpu = cpu.WithFloor(r.name, each(ours, queueRun.total), each(theirs, queueRun.total))

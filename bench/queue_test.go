@@ -14,15 +14,16 @@ func TestQueue(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "queue", tiny(t))
 	if diff := cmp.Diff([]string{
-		"queue/aof/keyed/rate", "queue/aof/keyed/cpu", "queue/aof/keyed/rate/jetstream", "queue/aof/keyed/cpu/jetstream",
 		"queue/aof/rate", "queue/aof/cpu",
 		"queue/aof/rate/jetstream", "queue/aof/cpu/jetstream", "queue/aof/rate/jetstream-unconfirmed", "queue/aof/cpu/jetstream-unconfirmed",
+		"queue/aof/keyed/rate", "queue/aof/keyed/cpu", "queue/aof/keyed/rate/jetstream", "queue/aof/keyed/cpu/jetstream",
+		"queue/aof/plain/rate", "queue/aof/plain/cpu",
 		"queue/none/rate", "queue/none/cpu",
 		"queue/none/rate/jetstream", "queue/none/cpu/jetstream", "queue/none/rate/jetstream-unconfirmed", "queue/none/cpu/jetstream-unconfirmed",
 	}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
-	bars := map[string]float64{"queue/aof/keyed/rate": 0.35, "queue/aof/rate": 0.5, "queue/none/rate": 0.5}
+	bars := map[string]float64{"queue/aof/rate": 0.35, "queue/aof/keyed/rate": 0.35, "queue/aof/plain/rate": 0.5, "queue/none/rate": 0.35}
 	for _, f := range figures {
 		if f.Value.Median <= 0 || f.Floor == nil || f.Floor.Median <= 0 || f.Ratio == nil {
 			t.Errorf("%s: %v against %v", f.ID, f.Value, f.Floor)

@@ -39,6 +39,13 @@ func NewConn(addr, token string) *Conn {
 // Token returns the token.
 func (c *Conn) Token() string { return c.token }
 
+// With returns a Conn with the same connections and another token.
+func (c *Conn) With(token string) *Conn {
+	other := *c
+	other.token = token
+	return &other
+}
+
 // URL returns the node's base URL for generated clients.
 func (c *Conn) URL() string { return "http://" + c.Addr }
 

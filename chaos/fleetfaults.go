@@ -55,7 +55,7 @@ func (n *fleetFaults) breaks() map[FaultName]Break {
 	for _, name := range []FaultName{MongoKill, MongoStepDown, MongoStop, MongoAlone, MongoLost} {
 		all[name] = n.breakMongo
 	}
-	for _, name := range []FaultName{RedisKill, RedisFlush, RedisPast} {
+	for _, name := range []FaultName{RedisKill, RedisAway, RedisFlush, RedisPast} {
 		all[name] = n.breakRedis
 	}
 	all[NATSAway], all[NATSKill] = n.breakNATS, n.breakNATS

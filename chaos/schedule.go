@@ -26,6 +26,7 @@ const (
 	MongoAlone    FaultName = "mongo-alone"  // SIGSTOP and SIGCONT of all but the primary: no majority
 	MongoLost     FaultName = "mongo-lost"   // all others killed, then the primary; the others restart first
 	RedisKill     FaultName = "redis-kill"   // kill -9
+	RedisAway     FaultName = "redis-away"   // as redis-kill, for longer than beats and sessions last without it
 	RedisFlush    FaultName = "redis-flush"  // FLUSHALL
 	RedisPast     FaultName = "redis-past"   // killed, and restarted with an older append-only file
 	NATSAway      FaultName = "nats-away"    // every server killed; see NemesisConfig.Silence
@@ -84,6 +85,8 @@ func (f FaultName) hold() (from, to time.Duration) {
 		return 19 * time.Second, 21 * time.Second
 	case NodeKill, RedisKill, RedisPast, NATSKill:
 		return time.Second, 8 * time.Second
+	case RedisAway:
+		return 30 * time.Second, time.Minute
 	case MongoKill:
 		return 5 * time.Second, 15 * time.Second
 	case MongoStepDown, RedisFlush, Roll:

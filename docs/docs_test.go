@@ -56,6 +56,14 @@ var expected = map[string]expectation{
 	"bin/parley queue dlq replay":                        {output: `1`},
 	"bin/parley queue stats jobs --watch":                {output: `jobs`, endless: true},
 	"bin/parley queue stats jobs":                        {output: `jobs`},
+	"bin/parley queue create mail":                       {output: `mail`},
+	"curl http://127.0.0.1:8080/parley.v1.QueueServic":   {output: `(?s)"sessionId".*"payload":"aGVsbG8gYW5u"`},
+	"bin/parley queue produce jobs \"report 7\"":         {output: `in partition`},
+	"bin/parley queue stats jobs --partitions":           {output: `jobs`},
+	"bin/parley queue consumers jobs":                    {output: `.`},
+	"bin/parley queue jobs jobs":                         {output: `report|resize`},
+	"bin/parley queue partitions jobs":                   {output: `(?s)0 .*work.*7 .*work`},
+	"bin/parley queue repair jobs":                       {output: `nothing was missing`},
 	"mkdir -p secrets":                                   {output: `^$`},
 	"(umask 077; head -c 32":                             {output: `^$`},
 	"bin/parley token --sub ann":                         {output: `^eyJ`},
@@ -263,7 +271,7 @@ import (
 	"fmt"
 
 	"github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 func main() { fmt.Println(program0, program1) }

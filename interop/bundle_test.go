@@ -51,12 +51,14 @@ func bundle(t *testing.T) (dir string, protos []string) {
 		t.Fatal(made.err)
 	}
 	dir = filepath.Join(made.dir, "bin", "protos")
-	paths, err := filepath.Glob(filepath.Join(dir, "parley", "v1", "*.proto"))
-	if err != nil || len(paths) == 0 {
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".proto") {
+			protos = append(protos, strings.TrimPrefix(path, dir+"/"))
+		}
+		return err
+	})
+	if err != nil || len(protos) == 0 {
 		t.Fatalf("no protos in the bundle: %v", err)
-	}
-	for _, path := range paths {
-		protos = append(protos, strings.TrimPrefix(path, dir+"/"))
 	}
 	return dir, protos
 }

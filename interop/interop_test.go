@@ -58,9 +58,10 @@ type report struct {
 	// Presence is the presence of a user who was never online, and the first frame of Connect.
 	Presence presence `json:"presence"`
 	// Job is the delivery of Consume. BidiJob is that of StreamingConsume; it is nil for clients
-	// without bidirectional streams.
-	Job     *job `json:"job"`
-	BidiJob *job `json:"bidi_job"`
+	// without bidirectional streams. Received is the delivery of Receive.
+	Job      *job `json:"job"`
+	BidiJob  *job `json:"bidi_job"`
+	Received *job `json:"received"`
 	// Acked is the number of acknowledged messages in the statistics of the topic.
 	Acked int64 `json:"acked"`
 }
@@ -147,17 +148,17 @@ func (c client) want() report {
 		Refused:    failure{Code: 3, Reason: 1, Field: "content"},
 		Presence:   presence{User: "nobody", StreamID: true, Login: true, Watched: []string{"nobody"}},
 		Job:        &job{Payload: "one", Attempt: 1, Acked: true},
-		Acked:      1,
+		Received:   &job{Payload: "three", Attempt: 1, Acked: true},
+		Acked:      2,
 	}
 	if c.both {
 		r.BidiJob = &job{Payload: "two", Attempt: 1, Acked: true}
-		r.Acked = 2
+		r.Acked = 3
 	}
 	if c.checks {
 		r.Health = "SERVING"
 		r.Services = []string{
-			"grpc.health.v1.Health", "parley.v1.AdminService", "parley.v1.MessageService",
-			"parley.v1.PresenceService", "parley.v1.QueueService", "parley.v1.ServerService",
+			"grpc.health.v1.Health", "parley.v1.AdminService", "parley.v1.MessageService", "parley.v1.PresenceService", "parley.v1.QueueService", "parley.v1.ServerService",
 		}
 	}
 	return r

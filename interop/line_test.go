@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
@@ -124,10 +125,12 @@ type run struct {
 	name string
 }
 
-// patience is how long the topic's statistics may take to count an ack.
-const patience = 30 * time.Second
-
 const (
+	// patience is how long the topic's statistics may take to count an ack.
+	patience = 30 * time.Second
+	// receiveWait is the longest wait for a message that Receive allows.
+	receiveWait = 30 * time.Second
+
 	messages = "parley.v1.MessageService/"
 	queues   = "parley.v1.QueueService/"
 	admin    = "parley.v1.AdminService/"
@@ -147,7 +150,8 @@ func (l line) see(t *testing.T, to target, name string) report {
 	got.Presence = r.presence()
 	got.Job = r.consume()
 	got.BidiJob = r.consumeBothWays()
-	got.Acked = r.acked(2)
+	got.Received = r.receive()
+	got.Acked = r.acked(3)
 	return got
 }
 
@@ -287,7 +291,8 @@ func (r *run) server(got *report) {
 	got.Denied = r.refused(admin+"CreateTopic", r.to.weak, create, &created)
 	r.must(admin+"CreateTopic", create, &created)
 	got.Partitions = int(created.GetTopic().GetPartitions())
-	r.must(admin+"CreateGroup", &parleyv1.CreateGroupRequest{Topic: r.name, Group: r.name}, &parleyv1.CreateGroupResponse{})
+	group := &parleyv1.CreateGroupRequest{Topic: r.name, Group: &parleyv1.Group{Name: r.name}}
+	r.must(admin+"CreateGroup", group, &parleyv1.CreateGroupResponse{})
 }
 
 func (r *run) messages(got *report) {
@@ -378,7 +383,7 @@ func (r *run) produce(payload string) {
 }
 
 func (r *run) consumer() *parleyv1.ConsumeRequest {
-	return &parleyv1.ConsumeRequest{Topic: r.name, Group: r.name, Consumer: "line", MaxMessages: 10}
+	return &parleyv1.ConsumeRequest{Topics: []string{r.name}, Group: r.name, Consumer: "line", Concurrency: 10}
 }
 
 // consume produces a job, consumes it, acknowledges it with a unary call, and leaves.
@@ -389,17 +394,33 @@ func (r *run) consume() *job {
 	var seen *job
 	var id string
 	for frame := new(parleyv1.ConsumeResponse); s.next(frame); {
-		if frame.GetInfo() != nil {
-			id = frame.GetInfo().GetStreamId()
+		if frame.GetStarted() != nil {
+			id = frame.GetStarted().GetSessionId()
 		}
 		for _, d := range frame.GetDeliveries().GetDeliveries() {
-			var ack parleyv1.AckResponse
-			r.must(queues+"Ack", &parleyv1.AckRequest{Topic: r.name, Group: r.name, StreamId: id, Tokens: []string{d.GetToken()}}, &ack)
-			seen = &job{Payload: string(d.GetPayload()), Attempt: d.GetAttempt(), Acked: done(ack.GetResults())}
-			r.must(queues+"Leave", &parleyv1.LeaveRequest{Topic: r.name, Group: r.name, StreamId: id}, &parleyv1.LeaveResponse{})
+			seen = r.acknowledge(id, d)
+			r.must(queues+"Leave", &parleyv1.LeaveRequest{SessionId: id}, &parleyv1.LeaveResponse{})
 		}
 	}
 	return seen
+}
+
+// receive produces a job, receives it without a stream, and acknowledges it.
+func (r *run) receive() *job {
+	r.produce("three")
+	var got parleyv1.ReceiveResponse
+	r.must(queues+"Receive", &parleyv1.ReceiveRequest{Topic: r.name, Group: r.name, Wait: durationpb.New(receiveWait)}, &got)
+	if len(got.GetDeliveries()) != 1 {
+		r.Fatalf("receive: %v", &got)
+	}
+	return r.acknowledge(got.GetSessionId(), got.GetDeliveries()[0])
+}
+
+// acknowledge acknowledges a delivery of a session with a unary call.
+func (r *run) acknowledge(session string, d *parleyv1.Delivery) *job {
+	var ack parleyv1.AckResponse
+	r.must(queues+"Ack", &parleyv1.AckRequest{SessionId: session, Tokens: []string{d.GetToken()}}, &ack)
+	return &job{Payload: string(d.GetPayload()), Attempt: d.GetAttempt(), Acked: done(ack.GetResults())}
 }
 
 // consumeBothWays produces a job, consumes and acknowledges it on one bidirectional stream, and
@@ -413,13 +434,13 @@ func (r *run) consumeBothWays() *job {
 	for frame := new(parleyv1.StreamingConsumeResponse); s.next(frame); {
 		for _, d := range frame.GetConsume().GetDeliveries().GetDeliveries() {
 			seen = &job{Payload: string(d.GetPayload()), Attempt: d.GetAttempt()}
-			s.send(&parleyv1.StreamingConsumeRequest{CallId: 7, Request: &parleyv1.StreamingConsumeRequest_Ack{
-				Ack: &parleyv1.StreamingAck{Tokens: []string{d.GetToken()}},
+			s.send(&parleyv1.StreamingConsumeRequest{RequestId: 7, Request: &parleyv1.StreamingConsumeRequest_Ack{
+				Ack: &parleyv1.AckRequest{Tokens: []string{d.GetToken()}},
 			}})
 		}
-		if a := frame.GetAnswer(); a.GetCallId() == 7 {
+		if a := frame.GetResults(); a.GetRequestId() == 7 {
 			seen.Acked = a.GetError() == nil && done(a.GetResults())
-			s.send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}}})
+			s.send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.LeaveRequest{}}})
 			_ = s.in.Close()
 		}
 	}

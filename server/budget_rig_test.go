@@ -28,6 +28,7 @@ type budgetRig struct {
 	c            client
 	presence     parleyv1connect.PresenceServiceClient
 	queues       parleyv1connect.QueueServiceClient
+	topics       parleyv1connect.AdminServiceClient
 	admin        parleyv1connect.AdminServiceClient
 	info         parleyv1connect.ServerServiceClient
 	started      time.Time
@@ -56,7 +57,8 @@ func newBudgetRig(t *testing.T) *budgetRig {
 	r.started = time.Now()
 	opts := connect.WithInterceptors(r)
 	r.c, r.presence = r.server.Client(r.server.Token, opts), r.server.Presence(r.server.Token, opts)
-	r.queues, r.admin = r.server.Queues(r.server.Token, opts), r.server.Admin(r.server.Token, opts)
+	r.queues, r.topics = r.server.Queues(r.server.Token, opts), r.server.QueueAdmin(r.server.Token, opts)
+	r.admin = r.server.Admin(r.server.Token, opts)
 	r.info = parleyv1connect.NewServerServiceClient(servertest.HTTPClient(t, r.server.Token), r.server.URL, opts)
 	return r
 }

@@ -23,11 +23,11 @@ func TestFullNodeRefusesStreams(t *testing.T) {
 				c.Limits.Streams, c.Limits.StreamsPerSubject = 2, 1
 				c.Queues.Consumers, c.Queues.ConsumersPerSubject = 2, 1
 			})
-			admin := g.Admin(g.Token)
+			admin := g.QueueAdmin(g.Token)
 			if _, err := admin.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := admin.CreateGroup(t.Context(), &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "g"}); err != nil {
+			if _, err := admin.CreateGroup(t.Context(), &parleyv1.CreateGroupRequest{Topic: "jobs", Group: &parleyv1.Group{Name: "g"}}); err != nil {
 				t.Fatal(err)
 			}
 			mint := func(subject string) string {
@@ -43,7 +43,7 @@ func TestFullNodeRefusesStreams(t *testing.T) {
 					return firstOf(t, s, err)
 				},
 				"Consume": func(token string) error {
-					s, err := g.Queues(token, opts...).Consume(t.Context(), &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: "c", MaxMessages: 1})
+					s, err := g.Queues(token, opts...).Consume(t.Context(), consumingAs("jobs", "g"))
 					return firstOf(t, s, err)
 				},
 			} {

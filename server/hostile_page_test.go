@@ -15,11 +15,11 @@ import (
 func TestHostilePageSizes(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	ctx, admin := t.Context(), g.Admin(g.Token)
+	ctx, admin := t.Context(), g.QueueAdmin(g.Token)
 	if _, err := admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "g"}); err != nil {
+	if _, err := admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: &parleyv1.Group{Name: "g"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.tester().CreateChannel(ctx, &parleyv1.CreateChannelRequest{ChannelId: "room"}); err != nil {
@@ -27,12 +27,13 @@ func TestHostilePageSizes(t *testing.T) {
 	}
 	for _, size := range []int32{1 << 30, 1<<31 - 1, 1001, 201} {
 		for procedure, request := range map[string]proto.Message{
-			listMessages: &parleyv1.ListMessagesRequest{ChannelId: "room", PageSize: size},
-			listMembers:  &parleyv1.ListMembersRequest{ChannelId: "room", PageSize: size},
-			listChannels: &parleyv1.ListChannelsRequest{PageSize: size},
-			listTopics:   &parleyv1.ListTopicsRequest{PageSize: size},
-			listPending:  &parleyv1.ListPendingRequest{Topic: "jobs", Group: "g", PageSize: size},
-			listLetters:  &parleyv1.ListDeadLettersRequest{Topic: "jobs", PageSize: size},
+			listMessages:  &parleyv1.ListMessagesRequest{ChannelId: "room", PageSize: size},
+			listMembers:   &parleyv1.ListMembersRequest{ChannelId: "room", PageSize: size},
+			listChannels:  &parleyv1.ListChannelsRequest{PageSize: size},
+			listTopics:    &parleyv1.ListTopicsRequest{PageSize: size},
+			listJobs:      &parleyv1.ListJobsRequest{Topic: "jobs", Group: "g", PageSize: size},
+			listConsumers: &parleyv1.ListConsumersRequest{Topic: "jobs", Group: "g", PageSize: size},
+			listLetters:   &parleyv1.ListDeadLettersRequest{Topic: "jobs", PageSize: size},
 		} {
 			l := line{procedure: procedure, message: request}
 			for _, d := range l.dialects() {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,16 +17,17 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// allQueueCalls returns queueCalls and adminCalls: builders of requests for all calls that name a
-// topic.
+// allQueueCalls returns queueCalls and adminCalls: builders of requests for all calls of both
+// services but ListTopics.
 func allQueueCalls() map[string]func(topic, group string) proto.Message {
 	all := maps.Clone(queueCalls)
 	maps.Copy(all, adminCalls)
 	return all
 }
 
-// TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService and AdminService is
-// in queueCalls, adminCalls or operatorCalls. The other tests would leave out one that is missing.
+// TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService, AdminService
+// and AdminService is in queueCalls, adminCalls or operatorCalls. The other tests would leave out
+// one that is missing.
 func TestHostileQueueTablesCoverEveryMethod(t *testing.T) {
 	t.Parallel()
 	all := allQueueCalls()
@@ -73,7 +73,7 @@ func capabilityLines(g *target) []line {
 	add := func(who, procedure, token string, m proto.Message) {
 		lines = append(lines, line{name: "" + procedure + " by " + who, procedure: procedure, message: m, token: token, want: missing})
 	}
-	produces := map[string]bool{produce: true, schedule: true, cancelScheduled: true, reschedule: true}
+	produces := map[string]bool{produce: true, cancelMessages: true, reschedule: true}
 	for procedure, request := range queueCalls {
 		if produces[procedure] {
 			add("who may only consume", procedure, consumer, request("jobs", "g"))
@@ -81,9 +81,25 @@ func capabilityLines(g *target) []line {
 			add("who may only produce", procedure, producer, request("jobs", "g"))
 		}
 		add("an operator", procedure, operator, request("jobs", "g"))
-		add("who may use topics of like names", procedure, near, request("jobs", "g"))
 		add("who may do nothing, with a name that is none", procedure, operator, request("{x}", ""))
+		if procedure != updateSession && procedure != leave { // they name no topic
+			add("who may use topics of like names", procedure, near, request("jobs", "g"))
+		}
 	}
+	// One topic that the token does not allow is enough.
+	several := consumingAs("job", "g")
+	several.Topics = append(several.Topics, "jobs")
+	add("who may use one of the topics", consume, near, several)
+	add("who may use one of the topics", streamingConsume, near, &parleyv1.StreamingConsumeRequest{
+		Request: &parleyv1.StreamingConsumeRequest_Start{Start: several},
+	})
+	resuming := consumingAs("job", "g")
+	resuming.Resume = &parleyv1.Resume{SessionId: "s", Resumes: 1, Held: []*parleyv1.HeldDelivery{{Token: tokenOf("jobs")}}}
+	add("who may not use the topic of what it holds", consume, near, resuming)
+	resuming = proto.CloneOf(resuming)
+	resuming.Resume.Held, resuming.Resume.Unanswered = nil, []*parleyv1.UnansweredVerdict{{Verdict: &parleyv1.UnansweredVerdict_Ack{Ack: tokenOf("jobs")}}}
+	add("who may not use the topic of what it acked", consume, near, resuming)
+	add("who may use one of the topics", ack, near, &parleyv1.AckRequest{SessionId: "s", Tokens: []string{tokenOf("job"), tokenOf("jobs")}})
 	for procedure, request := range adminCalls {
 		add("who is no operator", procedure, worker, request("jobs", "g"))
 		add("who is no operator, with a name that is none", procedure, worker, request("", ""))
@@ -157,8 +173,8 @@ func TestHostileRefusalHidesWhetherTopicExists(t *testing.T) {
 		answers := func() map[string]string {
 			out := make(map[string]string)
 			for procedure, request := range allQueueCalls() {
-				if procedure == streamingConsume && !d.h2 {
-					continue
+				if procedure == streamingConsume && !d.h2 || procedure == updateSession || procedure == leave {
+					continue // the last two name no topic
 				}
 				l := line{procedure: procedure, message: request(topic, "g"), header: header("X-Request-Id", "same-"+d.name+procedure)}
 				a := g.call(&l, d, mallory)
@@ -177,7 +193,7 @@ func TestHostileRefusalHidesWhetherTopicExists(t *testing.T) {
 				t.Errorf("%s, %s: before the topic existed\n%s, afterwards\n%s", d.name, procedure, before[procedure], after[procedure])
 			}
 		}
-		if w := g.groupStats(topic); w.GetUnread() != 2 {
+		if w := g.groupStats(topic); w.GetWaiting() != 2 {
 			t.Errorf("%s: %v", d.name, w)
 		}
 	}
@@ -203,10 +219,13 @@ func TestHostileQueueRateLimit(t *testing.T) {
 			if procedure == streamingConsume && !d.h2 {
 				continue
 			}
-			a := g.call(&line{procedure: procedure, message: request("{x}", "")}, d, greedy)
-			if slices.Contains([]string{ack, nack, extend, leave}, procedure) {
-				// A subject at its limit can still settle: the call is examined.
+			a := g.call(&line{procedure: procedure, message: request("theirs", "")}, d, greedy)
+			switch procedure { // A subject at its limit can still settle: the call is examined.
+			case ack, nack, extend:
 				g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "permission_denied", reason: "CAPABILITY_MISSING"})
+				continue
+			case leave:
+				g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "failed_precondition", reason: "SESSION_LOST"})
 				continue
 			}
 			g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "resource_exhausted", reason: "RATE_LIMITED"})

@@ -17,15 +17,13 @@ import (
 // Hostile input about messages of a batch: a bad message gets its own error, and its neighbours are
 // accepted.
 
-// itemLine is a bad item and the answer that it must get between two valid ones.
+// itemLine is a bad message and the answer that it must get between two valid ones.
 type itemLine struct {
-	name string
-	// message goes to Produce and, with a delay, to Schedule; scheduled goes to Schedule only.
-	message   *parleyv1.QueueMessage
-	scheduled *parleyv1.ScheduledMessage
+	name    string
+	message *parleyv1.QueueMessage
 	// only names the dialects in which the item is sent; empty means all.
 	only string
-	// field is the path, within the message or the scheduled message, that the error must name.
+	// field is the path within the message that the error must name.
 	field string
 	limit int64
 	// text is what the error must say besides the field; empty for any.
@@ -43,14 +41,7 @@ func itemLines() []itemLine {
 	}
 	const valueText = ": the value must not contain CR, LF or NUL"
 	header := func(name, value string) *message { return &message{Headers: map[string]string{name: value}} }
-	due := func(d *durationpb.Duration) *parleyv1.ScheduledMessage {
-		return &parleyv1.ScheduledMessage{Message: &message{}, Due: &parleyv1.ScheduledMessage_Delay{Delay: d}}
-	}
-	at := func(ts *timestamppb.Timestamp) *parleyv1.ScheduledMessage {
-		return &parleyv1.ScheduledMessage{Message: &message{}, Due: &parleyv1.ScheduledMessage_DueTime{DueTime: ts}}
-	}
-	const binary = "connect-proto grpc grpc-web"
-	return []itemLine{
+	return append([]itemLine{
 		{name: "payload of 262,145 bytes", message: &message{Payload: make([]byte, 256<<10+1)}, field: "payload", limit: 256 << 10},
 		{name: "key of 1 KiB", message: &message{Key: strings.Repeat("k", 1<<10)}, field: "key", limit: 256},
 		{name: "key of 257 bytes in two-byte letters", message: &message{Key: strings.Repeat("é", 128) + "x"}, field: "key", limit: 256},
@@ -72,16 +63,47 @@ func itemLines() []itemLine {
 		{name: "idempotency key with a space", message: &message{IdempotencyKey: "a b"}, field: "idempotency_key"},
 		{name: "idempotency key that ends with a newline", message: &message{IdempotencyKey: "a\n"}, field: "idempotency_key"},
 		{name: "idempotency key not ASCII", message: &message{IdempotencyKey: "ä"}, field: "idempotency_key"},
-		{name: "delay -1", scheduled: due(durationpb.New(-1)), field: "delay"},
-		{name: "delay -1 s", scheduled: due(durationpb.New(-time.Second)), field: "delay"},
-		{name: "delay of 367 days", scheduled: due(durationpb.New(367 * 24 * time.Hour)), field: "delay", limit: 31_622_400},
-		{name: "delay of 10,000 years", scheduled: due(&durationpb.Duration{Seconds: 315_576_000_000}), field: "delay", limit: 31_622_400},
-		{name: "the year 9999", scheduled: at(timestamppb.New(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))), field: "due_time", limit: 31_622_400},
-		{name: "the year 1", scheduled: at(timestamppb.New(time.Time{})), field: "due_time"},
-		{name: "a time of -2^62", scheduled: at(&timestamppb.Timestamp{Seconds: -1 << 62}), field: "due_time", only: binary},
-		{name: "2^31 nanoseconds", scheduled: at(&timestamppb.Timestamp{Seconds: 1_900_000_000, Nanos: 1<<31 - 1}), field: "due_time", only: binary},
-		{name: "no time", scheduled: &parleyv1.ScheduledMessage{Message: &message{}}, field: "due"},
-		{name: "no message", scheduled: &parleyv1.ScheduledMessage{Due: later(0).GetDue()}, field: "message"},
+		{name: "max_attempts 0", message: &message{MaxAttempts: proto.Int32(0)}, field: "max_attempts", limit: 1},
+		{name: "max_attempts below 0", message: &message{MaxAttempts: proto.Int32(-1)}, field: "max_attempts", limit: 1},
+		{name: "1,001 attempts", message: &message{MaxAttempts: proto.Int32(1001)}, field: "max_attempts", limit: 1000},
+		{name: "timeout 0", message: &message{Timeout: durationpb.New(0)}, field: "timeout"},
+		{name: "timeout of 8 days", message: &message{Timeout: durationpb.New(8 * 24 * time.Hour)}, field: "timeout", limit: 604_800},
+		{name: "ttl below 0", message: &message{Ttl: durationpb.New(-time.Hour)}, field: "ttl"},
+		{name: "ttl of 10,000 years", message: &message{Ttl: &durationpb.Duration{Seconds: 315_576_000_000}}, field: "ttl", limit: 31_622_400},
+	}, append(dueLines(), uniqueLines()...)...)
+}
+
+// dueLines are messages with bad due times.
+func dueLines() []itemLine {
+	due := func(d *durationpb.Duration) *parleyv1.QueueMessage {
+		return &parleyv1.QueueMessage{Due: &parleyv1.QueueMessage_Delay{Delay: d}}
+	}
+	at := func(ts *timestamppb.Timestamp) *parleyv1.QueueMessage {
+		return &parleyv1.QueueMessage{Due: &parleyv1.QueueMessage_DeliverAt{DeliverAt: ts}}
+	}
+	const binary = "connect-proto grpc grpc-web"
+	return []itemLine{
+		{name: "delay -1", message: due(durationpb.New(-1)), field: "delay"},
+		{name: "delay -1 s", message: due(durationpb.New(-time.Second)), field: "delay"},
+		{name: "delay of 367 days", message: due(durationpb.New(367 * 24 * time.Hour)), field: "delay", limit: 31_622_400},
+		{name: "delay of 10,000 years", message: due(&durationpb.Duration{Seconds: 315_576_000_000}), field: "delay", limit: 31_622_400},
+		{name: "the year 9999", message: at(timestamppb.New(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))), field: "deliver_at", limit: 31_622_400},
+		{name: "the year 1", message: at(timestamppb.New(time.Time{})), field: "deliver_at"},
+		{name: "a time of -2^62", message: at(&timestamppb.Timestamp{Seconds: -1 << 62}), field: "deliver_at", only: binary},
+		{name: "2^31 nanoseconds", message: at(&timestamppb.Timestamp{Seconds: 1_900_000_000, Nanos: 1<<31 - 1}), field: "deliver_at", only: binary},
+	}
+}
+
+// uniqueLines are messages with bad unique keys.
+func uniqueLines() []itemLine {
+	unique := func(u *parleyv1.Unique) *parleyv1.QueueMessage { return &parleyv1.QueueMessage{Unique: u} }
+	return []itemLine{
+		{name: "no unique key", message: unique(&parleyv1.Unique{}), field: "unique.key"},
+		{name: "unique key of 129", message: unique(&parleyv1.Unique{Key: strings.Repeat("u", 129)}), field: "unique.key"},
+		{name: "unique key with a newline", message: unique(&parleyv1.Unique{Key: "u\n"}), field: "unique.key"},
+		{name: "unknown conflict", message: unique(&parleyv1.Unique{Key: "u", OnConflict: 9}), field: "unique.on_conflict"},
+		{name: "unique for no time", message: unique(&parleyv1.Unique{Key: "u", AtMost: durationpb.New(0)}), field: "unique.at_most", limit: 1},
+		{name: "unique for 8 days", message: unique(&parleyv1.Unique{Key: "u", AtMost: durationpb.New(8 * 24 * time.Hour)}), field: "unique.at_most", limit: 604_800},
 	}
 }
 
@@ -94,8 +116,12 @@ func (g *target) itemErrors(l *line, d *dialect, token string) []*parleyv1.ItemE
 		for _, r := range answerTo[parleyv1.ProduceResponse](g, d, l, token).GetResults() {
 			out = append(out, r.GetError())
 		}
-	case schedule:
-		for _, r := range answerTo[parleyv1.ScheduleResponse](g, d, l, token).GetResults() {
+	case cancelMessages:
+		for _, r := range answerTo[parleyv1.CancelMessagesResponse](g, d, l, token).GetResults() {
+			out = append(out, r.GetError())
+		}
+	case reschedule:
+		for _, r := range answerTo[parleyv1.RescheduleMessagesResponse](g, d, l, token).GetResults() {
 			out = append(out, r.GetError())
 		}
 	case ack:
@@ -131,65 +157,94 @@ func itemSummary(e *parleyv1.ItemError) string {
 }
 
 // topicCounts returns how many messages a topic has accepted, and how many are scheduled.
-func (g *target) topicCounts(topic string) (produced, delayed int64) {
+func (g *target) topicCounts(topic string) (produced, scheduled int64) {
 	g.t.Helper()
-	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
+	stats, err := g.QueueAdmin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	return stats.GetTotal().GetProduced(), stats.GetTotal().GetDelayed()
+	return stats.GetTotal().GetProduced(), stats.GetTotal().GetScheduled()
 }
 
 func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
-	goodOne := &parleyv1.QueueMessage{Key: "k"}
 	for _, l := range itemLines() {
 		t.Run(l.name, func(t *testing.T) {
 			outer := g.t
 			g.t = t
 			defer func() { g.t = outer }()
-			requests := map[string]proto.Message{}
-			bad := l.scheduled
-			if l.message != nil {
-				requests[produce] = &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{goodOne, l.message, goodOne}}
-				bad = &parleyv1.ScheduledMessage{Message: l.message, Due: later(time.Hour).GetDue()}
-			}
-			requests[schedule] = &parleyv1.ScheduleRequest{Topic: "jobs", Messages: []*parleyv1.ScheduledMessage{later(time.Hour), bad, later(time.Hour)}}
-			for procedure, m := range requests {
-				field := "messages[1]." + l.field
-				if procedure == schedule && l.message != nil {
-					field = "messages[1].message." + l.field
+			want := fmt.Sprintf("invalid_argument INVALID_FIELD %q %d", "messages[1]."+l.field, l.limit)
+			sent := line{procedure: produce, only: l.only, message: &parleyv1.ProduceRequest{
+				Topic: "jobs", Messages: []*parleyv1.QueueMessage{{Key: "k"}, l.message, later(time.Hour)},
+			}}
+			for _, d := range sent.dialects() {
+				produced, scheduled := g.topicCounts("jobs")
+				before := cpu()
+				errs := g.itemErrors(&sent, d, g.Token)
+				if cost := cpu() - before; cost > 4*cpuLimit { // other work in the process costs too
+					t.Errorf("%s: it took %v of processor time", d.name, cost)
 				}
-				want := fmt.Sprintf("invalid_argument INVALID_FIELD %q %d", field, l.limit)
-				sent := line{procedure: procedure, message: m, only: l.only}
-				for _, d := range sent.dialects() {
-					produced, delayed := g.topicCounts("jobs")
-					before := cpu()
-					errs := g.itemErrors(&sent, d, g.Token)
-					if cost := cpu() - before; cost > 4*cpuLimit { // other work in the process costs too
-						t.Errorf("%s, %s: it took %v of processor time", d.name, procedure, cost)
-					}
-					if len(errs) != 3 || errs[0] != nil || errs[2] != nil || itemSummary(errs[1]) != want {
-						t.Errorf("%s, %s: answered %v, want %s", d.name, procedure, errs, want)
-					}
-					if !strings.Contains(errs[1].GetMessage(), strings.Split(l.field, "[")[0]) {
-						t.Errorf("%s, %s: the text names no field: %q", d.name, procedure, errs[1].GetMessage())
-					}
-					if !strings.HasSuffix(errs[1].GetMessage(), l.text) {
-						t.Errorf("%s, %s: the text is %q, want it to end in %q", d.name, procedure, errs[1].GetMessage(), l.text)
-					}
-					now, waiting := g.topicCounts("jobs")
-					if procedure == produce {
-						delayed += 2
-						waiting += 2
-					}
-					if now != produced+2 || waiting != delayed+map[string]int64{schedule: 2}[procedure] {
-						t.Errorf("%s, %s: %d produced and %d delayed, before it was %d and %d", d.name, procedure, now, waiting, produced, delayed)
-					}
+				if len(errs) != 3 || errs[0] != nil || errs[2] != nil || itemSummary(errs[1]) != want {
+					t.Errorf("%s: answered %v, want %s", d.name, errs, want)
+				}
+				if !strings.Contains(errs[1].GetMessage(), strings.Split(l.field, "[")[0]) {
+					t.Errorf("%s: the text names no field: %q", d.name, errs[1].GetMessage())
+				}
+				if !strings.HasSuffix(errs[1].GetMessage(), l.text) {
+					t.Errorf("%s: the text is %q, want it to end in %q", d.name, errs[1].GetMessage(), l.text)
+				}
+				if now, due := g.topicCounts("jobs"); now != produced+2 || due != scheduled+1 {
+					t.Errorf("%s: %d produced and %d scheduled, before it was %d and %d", d.name, now, due, produced, scheduled)
 				}
 			}
 		})
+	}
+}
+
+// TestHostileQueueMessageIDs checks that ids which name no message get an error of their own, and
+// that the other ids of the call are changed.
+func TestHostileQueueMessageIDs(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	g.workshop()
+	ids := []string{
+		someID + "d", "", "0-0", ">", "9-*", "$", "18446744073709551615", "0-1-\x00", "0-18446744073709551615", "10000-1700000000000000d", "jobs\r\nDEL x",
+		someID + "d\n", "0-17000000000ab", "-1-1700000000000000d", "00-1700000000000000d", someLetter, strings.Repeat("0", 1000), "1-1700000000000000D",
+	}
+	for i := range dialects[:4] {
+		d := &dialects[i]
+		made, err := g.Queues(g.Token).Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{later(time.Hour), later(2 * time.Hour)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var some []string
+		for _, r := range made.GetResults() {
+			some = append(some, r.GetProduced().GetMessageId())
+		}
+		some = append(some, ids...)
+		hourly := rescheduling("jobs", some...)
+		hourly.Due = &parleyv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(time.Hour)}
+		for _, call := range []struct {
+			procedure, reason string
+			message           proto.Message
+		}{
+			{reschedule, "SCHEDULED_NOT_FOUND", hourly},
+			{cancelMessages, "MESSAGE_NOT_FOUND", &parleyv1.CancelMessagesRequest{Topic: "jobs", MessageIds: some}},
+		} {
+			for n, e := range g.itemErrors(&line{procedure: call.procedure, message: call.message}, d, g.Token) {
+				want := "ok"
+				if n > 1 {
+					want = fmt.Sprintf("not_found %s %q 0", call.reason, fmt.Sprintf("message_ids[%d]", n))
+				}
+				if got := itemSummary(e); got != want {
+					t.Errorf("%s: %s of %q is told %s, want %s", d.name, call.procedure, some[n], got, want)
+				}
+			}
+		}
+		if _, scheduled := g.topicCounts("jobs"); scheduled != 1 {
+			t.Errorf("%s: %d are scheduled", d.name, scheduled)
+		}
 	}
 }
 
@@ -256,38 +311,45 @@ func TestHostileQueueLimitsAreAccepted(t *testing.T) {
 		d := &dialects[i]
 		topic := longest[:60] + fmt.Sprintf("%04d", i)
 		ok(d, createTopic, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})
-		ok(d, createGroup, &parleyv1.CreateGroupRequest{Topic: topic, Group: longest})
-		request := &parleyv1.ProduceRequest{Topic: topic}
-		due := &parleyv1.ScheduleRequest{Topic: topic}
-		for range 1000 {
+		ok(d, createGroup, &parleyv1.CreateGroupRequest{Topic: topic, Group: &parleyv1.Group{Name: longest}})
+		request := &parleyv1.ProduceRequest{Topic: topic, ProducerId: make([]byte, 16), Sequence: 1}
+		for n := range 1000 {
 			m := &parleyv1.QueueMessage{Key: "k", Headers: headers}
+			if n >= 500 {
+				m = later(time.Hour)
+				m.Headers = headers
+			}
 			request.Messages = append(request.Messages, m)
-			due.Messages = append(due.Messages, &parleyv1.ScheduledMessage{Message: m, Due: later(time.Hour).GetDue()})
 		}
-		for procedure, m := range map[string]proto.Message{produce: request, schedule: due} {
-			for n, e := range g.itemErrors(&line{procedure: procedure, message: m}, d, g.Token) {
+		for range 2 { // the repeat is recognised
+			for n, e := range g.itemErrors(&line{procedure: produce, message: request}, d, g.Token) {
 				if e != nil {
-					t.Fatalf("%s: message %d to %s is answered %v", d.name, n, procedure, e)
+					t.Fatalf("%s: message %d is answered %v", d.name, n, e)
 				}
 			}
 		}
 		edge := &parleyv1.ProduceRequest{Topic: topic, Messages: []*parleyv1.QueueMessage{
 			{Payload: make([]byte, 256<<10), Key: strings.Repeat("é", 128), IdempotencyKey: strings.Repeat("~", 128)},
 			{Headers: map[string]string{strings.Repeat(".", 64): strings.Repeat("v", 1024), "webhook": "x", "parley": "x"}},
+			{
+				MaxAttempts: proto.Int32(1000), Timeout: durationpb.New(7 * 24 * time.Hour), Ttl: durationpb.New(366 * 24 * time.Hour),
+				Unique: &parleyv1.Unique{Key: strings.Repeat("!", 128), WhileRunning: true, AtMost: durationpb.New(7 * 24 * time.Hour)},
+			},
+			later(366 * 24 * time.Hour),
 		}}
 		for n, e := range g.itemErrors(&line{procedure: produce, message: edge}, d, g.Token) {
 			if e != nil {
 				t.Errorf("%s: message %d at the limits is answered %v", d.name, n, e)
 			}
 		}
-		if produced, delayed := g.topicCounts(topic); produced != 2002 || delayed != 1000 {
-			t.Errorf("%s: %d produced, %d of them scheduled", d.name, produced, delayed)
+		if produced, scheduled := g.topicCounts(topic); produced != 1004 || scheduled != 501 {
+			t.Errorf("%s: %d produced, %d of them scheduled", d.name, produced, scheduled)
 		}
 	}
 	d := &dialects[0]
-	l := line{procedure: createTopic, json: `{"topic":{"name":"known","create_time":"1999-01-01T00:00:00Z","producePaused":true,"groups":["x"]}}`}
+	l := line{procedure: createTopic, json: `{"topic":{"name":"known","create_time":"1999-01-01T00:00:00Z","paused":true,"groups":["x"]}}`}
 	made := answerTo[parleyv1.CreateTopicResponse](g, d, &l, g.Token).GetTopic()
-	if made.GetProducePaused() || len(made.GetGroups()) > 0 || made.GetCreateTime().AsTime().Year() < 2020 {
+	if made.GetPaused() || len(made.GetGroups()) > 0 || made.GetCreateTime().AsTime().Year() < 2020 {
 		t.Errorf("an output-only field was accepted: %v", made)
 	}
 }

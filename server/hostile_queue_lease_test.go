@@ -2,11 +2,9 @@ package server_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +18,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// Hostile input about deliveries: false tokens, ended streams, contradictory acks and nacks, and
-// too many streams.
+// Hostile input about deliveries: false tokens, contradictory acks and nacks, and too many streams.
+// Sessions of others are in hostile_queue_session_test.go.
 
 // consumerOf returns a token that may produce to and consume from topics that match the patterns.
 func (g *target) consumerOf(subject string, patterns ...string) string {
@@ -33,14 +31,14 @@ func (g *target) consumerOf(subject string, patterns ...string) string {
 	return g.MintAs(p, time.Hour)
 }
 
-// produce creates a topic with one partition and the group g, and produces n messages.
+// produce creates a topic with one partition and the group g, and produces n messages of one key.
 func (g *target) produce(topic string, n int) {
 	g.t.Helper()
-	ctx, admin := g.t.Context(), g.Admin(g.Token)
+	ctx, admin := g.t.Context(), g.QueueAdmin(g.Token)
 	if err := callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: "g"})); err != nil {
+	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: slowGroup("g")})); err != nil {
 		g.t.Fatal(err)
 	}
 	items := make([]*parleyv1.QueueMessage, n)
@@ -55,7 +53,7 @@ func (g *target) produce(topic string, n int) {
 // groupStats returns the statistics of the group g in a topic.
 func (g *target) groupStats(topic string) *parleyv1.GroupStats {
 	g.t.Helper()
-	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
+	stats, err := g.QueueAdmin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -64,34 +62,24 @@ func (g *target) groupStats(topic string) *parleyv1.GroupStats {
 	return all
 }
 
-// falseTokens returns invalid delivery tokens, made from a valid one by small changes.
-func falseTokens(t *testing.T, token string) map[string]string {
-	t.Helper()
-	raw, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encode := base64.RawURLEncoding.EncodeToString
-	return map[string]string{
-		"the first bit flipped": encode(flip(raw, 0)), "the last bit flipped": encode(flip(raw, -1)), "a bit in the middle flipped": encode(flip(raw, len(raw)/2)),
-		"cut": encode(raw[:len(raw)-1]), "a letter": "A", "the sum alone": encode(raw[len(raw)-16:]), "longer": token + "AAAA", "zeros": strings.Repeat("A", len(token)),
-		"512 letters": strings.Repeat("a", 512),
-	}
-}
-
 // settled calls Ack, Nack and Extend with one delivery token in a dialect, and returns the outcome
-// of each by procedure. bearer is the caller's access token.
-func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[string]string {
+// of each by procedure: that of the item, or that of the call if it fails as a whole. bearer is the
+// caller's access token.
+func (g *target) settled(d *dialect, bearer, session, token string) map[string]string {
 	g.t.Helper()
 	out := make(map[string]string)
 	for procedure, l := range map[string]line{
-		ack:  {message: &parleyv1.AckRequest{Topic: topic, Group: "g", StreamId: streamID, Tokens: []string{token}}},
-		nack: {message: &parleyv1.NackRequest{Topic: topic, Group: "g", StreamId: streamID, Items: []*parleyv1.NackItem{dead(token)}}},
+		ack:  {message: &parleyv1.AckRequest{SessionId: session, Tokens: []string{token}}},
+		nack: {message: &parleyv1.NackRequest{SessionId: session, Items: []*parleyv1.NackItem{dead(token)}}},
 		extend: {message: &parleyv1.ExtendRequest{
-			Topic: topic, Group: "g", StreamId: streamID, Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: []string{token}}},
+			SessionId: session, Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: []string{token}}},
 		}},
 	} {
 		l.procedure = procedure
+		if a := g.call(&l, d, bearer); a.code != "ok" {
+			out[procedure] = "the call: " + a.code + " " + strings.TrimPrefix(a.detail.GetReason().String(), "ERROR_REASON_")
+			continue
+		}
 		out[procedure] = itemSummary(g.itemErrors(&l, d, bearer)[0])
 	}
 	return out
@@ -100,60 +88,61 @@ func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[
 // tokenField is the path of the first delivery token in the request of each procedure.
 var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", extend: "deliveries.tokens[0]"}
 
-// TestHostileDeliveryTokens checks that a token is valid only for its delivery, its stream and its
-// subject. Any other use is refused and settles nothing.
+// wantSettled checks what settled returned. A $ in want stands for the path of the token.
+func wantSettled(t *testing.T, what string, got map[string]string, want string) {
+	t.Helper()
+	for procedure, told := range got {
+		if w := strings.ReplaceAll(want, "$", tokenField[procedure]); told != w {
+			t.Errorf("%s: %s is told %s, want %s", what, procedure, told, w)
+		}
+	}
+}
+
+// TestHostileDeliveryTokens checks that a token is valid only for its delivery and in its session.
+// Any other use is refused and settles nothing.
 func TestHostileDeliveryTokens(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	g.produce("jobs", 3)
 	g.produce("other", 1)
-	ada, mallory := g.consumerOf("ada", "jobs", "other"), g.consumerOf("mallory", "jobs", "other")
-	r := consuming("jobs")
-	r.AckTimeout = durationpb.New(12 * time.Hour)
-	c := g.consumes(ada, nil, r)
-	held := c.await(3)
-	other := consuming("other")
-	other.AckTimeout = r.GetAckTimeout()
-	elsewhere := g.consumes(ada, nil, other)
-	foreign := elsewhere.await(1)[0].GetToken()
+	ada := g.consumerOf("ada", "jobs", "other")
+	c, elsewhere := g.consumes(ada, nil, consuming("jobs")), g.consumes(ada, nil, consuming("other"))
+	held, foreign := c.await(3), elsewhere.await(1)[0].GetToken()
 	before, beforeOther := g.groupStats("jobs").String(), g.groupStats("other").String()
 	token := held[0].GetToken()
-	wants := func(what string, got map[string]string, format string) {
-		t.Helper()
-		for procedure, told := range got {
-			if want := strings.ReplaceAll(format, "$", tokenField[procedure]); told != want {
-				t.Errorf("%s: %s is told %s, want %s", what, procedure, told, want)
-			}
-		}
-	}
-	const untrue, lost = `invalid_argument DELIVERY_TOKEN_INVALID "$" 0`, `failed_precondition LEASE_LOST "" 0`
+	topic, place, _ := strings.Cut(token, ".")
+	stem := token[:strings.LastIndex(token, ".")]
+	const untrue, lost = `invalid_argument DELIVERY_TOKEN_INVALID "$" 0`, `failed_precondition DELIVERY_LOST "" 0`
 	for i := range dialects {
 		d := &dialects[i]
-		for name, bad := range falseTokens(t, token) {
-			wants(d.name+", "+name, g.settled(d, ada, "jobs", c.streamID, bad), untrue)
+		for name, bad := range map[string]string{
+			"a letter": "A", "cut": stem, "no topic": "." + place, "a part more": token + ".1", "a zero before": topic + ".0" + place, "a sign": topic + ".+" + place,
+			"no generation": stem + ".", "generation 0": stem + ".0", "generation below 0": stem + ".-1", "generation 2^63": stem + ".9223372036854775808",
+			"a newline": token + "\n", "zeros": strings.Repeat("0", len(token)),
+		} {
+			wantSettled(t, d.name+", "+name, g.settled(d, ada, c.sessionID, bad), untrue)
 		}
-		for name, bad := range map[string]string{"nothing": "", "513 letters": strings.Repeat("a", 513), "a dot": "a.b", "NUL": "a\x00", "a newline": token + "\n"} {
-			for procedure, told := range g.settled(d, ada, "jobs", c.streamID, bad) {
-				if !strings.HasPrefix(told, fmt.Sprintf("invalid_argument INVALID_FIELD %q", tokenField[procedure])) {
-					t.Errorf("%s, %s: %s got %s", d.name, name, procedure, told)
+		for name, bad := range map[string]string{"nothing": "", "129 letters": strings.Repeat("a", 129), "NUL": token + "\x00"} {
+			got := g.settled(d, ada, c.sessionID, bad)
+			for _, procedure := range []string{ack, extend} {
+				if want := strings.ReplaceAll(untrue, "$", tokenField[procedure]); got[procedure] != want {
+					t.Errorf("%s, %s: %s got %s", d.name, name, procedure, got[procedure])
 				}
 			}
+			if !strings.HasPrefix(got[nack], `invalid_argument INVALID_FIELD "items[0].token"`) {
+				t.Errorf("%s, %s: nack got %s", d.name, name, got[nack])
+			}
 		}
-		wants(d.name+", the token of another queue", g.settled(d, ada, "jobs", c.streamID, foreign), untrue)
-		wants(d.name+", with its own stream", g.settled(d, ada, "jobs", elsewhere.streamID, foreign), untrue)
-		wants(d.name+", the other way", g.settled(d, ada, "other", c.streamID, token), untrue)
-		// Another subject's stream gets the answer of an ended one.
-		wants(d.name+", another's stream", g.settled(d, mallory, "jobs", c.streamID, token), lost)
-		// The tokens of a stream that never existed cannot be judged.
-		never := &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: strings.Repeat("A", len(c.streamID)), Tokens: []string{token}}
-		g.judge(d.name+", a stream that never was", g.call(&line{procedure: ack, message: never}, d, ada), want{code: "failed_precondition", reason: "LEASE_LOST"})
-		a := g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, TotalMessages: 9, TotalBytes: 9}}, d, mallory)
-		g.judge(d.name+", credits of another's stream", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
-		a = g.call(&line{procedure: leave, message: &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", StreamId: c.streamID}}, d, mallory)
-		g.judge(d.name+", leaving for another", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
-		a = g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, TotalMessages: math.MaxInt64, TotalBytes: 9}}, d, ada)
-		if a.code != "invalid_argument" || a.detail.GetField() != "total_messages" || a.detail.GetLimit() == 0 {
-			t.Errorf("%s: 2^63-1 credits are answered %s %v", d.name, a.code, a.detail)
+		// Well-formed tokens of deliveries that the session does not hold.
+		for name, bad := range map[string]string{
+			"another generation": stem + ".2", "another message": tokenOf("jobs"), "another partition": topic + ".65535." + strings.SplitN(token, ".", 3)[2],
+			"the token of another session": foreign,
+		} {
+			wantSettled(t, d.name+", "+name, g.settled(d, ada, c.sessionID, bad), lost)
+		}
+		wantSettled(t, d.name+", in its other session", g.settled(d, ada, elsewhere.sessionID, token), lost)
+		for _, reserved := range []string{"__dlq.0.1.1", "nothing.0.1.1", "{x}.0.1.1", " " + token} {
+			wantSettled(t, d.name+", a topic that it may not use", g.settled(d, ada, c.sessionID, reserved), "the call: permission_denied CAPABILITY_MISSING")
 		}
 	}
 	if now := g.groupStats("jobs").String(); now != before {
@@ -162,13 +151,13 @@ func TestHostileDeliveryTokens(t *testing.T) {
 	if now := g.groupStats("other").String(); now != beforeOther {
 		t.Errorf("topic other: got %s, want %s", now, beforeOther)
 	}
-	if got := g.settled(&dialects[1], ada, "jobs", c.streamID, token); got[ack] != "ok" && got[nack] != "ok" {
+	if got := g.settled(&dialects[1], ada, c.sessionID, token); got[ack] != "ok" && got[nack] != "ok" {
 		t.Errorf("the token itself is answered %q", got)
 	}
 }
 
 // TestHostileSettledDeliveryStaysSettled checks that no later call changes a settled delivery, and
-// that calls of a consumer that has lost its stream fail and change nothing.
+// that calls of a consumer whose session has ended fail and change nothing.
 func TestHostileSettledDeliveryStaysSettled(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -176,26 +165,24 @@ func TestHostileSettledDeliveryStaysSettled(t *testing.T) {
 		d := &dialects[i]
 		opts, topic := options[d.name], "settle-"+d.name
 		g.produce(topic, 4)
-		r := consuming(topic)
-		r.AckTimeout = durationpb.New(12 * time.Hour)
-		c := g.consumes(g.Token, opts, r)
+		c := g.consumes(g.Token, opts, consuming(topic))
 		held := c.await(4)
 		items := func(procedure string, n int, item *parleyv1.NackItem) string {
 			t.Helper()
-			l := line{procedure: procedure, message: &parleyv1.AckRequest{Topic: topic, Group: "g", StreamId: c.streamID, Tokens: []string{held[n].GetToken()}}}
+			l := line{procedure: procedure, message: &parleyv1.AckRequest{SessionId: c.sessionID, Tokens: []string{held[n].GetToken()}}}
 			if item != nil {
 				item.Token = held[n].GetToken()
-				l.message = &parleyv1.NackRequest{Topic: topic, Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{item}}
+				l.message = &parleyv1.NackRequest{SessionId: c.sessionID, Items: []*parleyv1.NackItem{item}}
 			}
 			return itemSummary(g.itemErrors(&l, d, g.Token)[0])
 		}
-		const already = `failed_precondition ALREADY_SETTLED "" 0`
+		const lost = `failed_precondition DELIVERY_LOST "" 0`
 		retry := func() *parleyv1.NackItem { return retried("", time.Hour) }
 		for step, got := range []string{
 			items(ack, 0, nil), items(ack, 0, nil), items(nack, 0, retry()),
 			items(nack, 1, retry()), items(nack, 1, retry()), items(ack, 1, nil), items(nack, 1, released("")),
 		} {
-			if want := []string{"ok", "ok", already, "ok", "ok", already, already}[step]; got != want {
+			if want := []string{"ok", "ok", lost, "ok", "ok", lost, lost}[step]; got != want {
 				t.Errorf("%s: step %d is told %s, want %s", d.name, step, got, want)
 			}
 		}
@@ -211,25 +198,33 @@ func TestHostileSettledDeliveryStaysSettled(t *testing.T) {
 		if got := items(nack, 2, coded); got != `invalid_argument INVALID_FIELD "items[0].release" 0` {
 			t.Errorf("%s: a release with a code is told %s", d.name, got)
 		}
-		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 {
+		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetRunning() != 2 || w.GetDead() != 0 {
 			t.Errorf("%s: %v", d.name, w)
 		}
-		// The stream ends, and another one receives its unsettled deliveries.
-		_ = c.stream.Close()
-		next := g.consumes(g.Token, opts, r)
+		// The session ends, and another one gets what it had not settled.
+		if err := callErr(g.Queues(g.Token, opts...).Leave(t.Context(), &parleyv1.LeaveRequest{SessionId: c.sessionID})); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 {
+			if got := items(nack, 2+n, released("")); got != "ok" {
+				t.Errorf("%s: a release after Leave is told %s", d.name, got)
+			}
+		}
+		for c.read() {
+		}
+		if err := c.stream.Err(); err != nil {
+			t.Errorf("%s: the stream of a session that left ended with %v", d.name, err)
+		}
+		next := g.consumes(g.Token, opts, consuming(topic))
 		again := next.await(2)
-		for procedure, told := range g.settled(d, g.Token, topic, c.streamID, held[2].GetToken()) {
-			if told != `failed_precondition LEASE_LOST "" 0` {
-				t.Errorf("%s: after the stream ended %s got %s", d.name, procedure, told)
+		for procedure, told := range g.settled(d, g.Token, c.sessionID, held[2].GetToken()) {
+			if told != lost && told != "the call: failed_precondition SESSION_LOST" {
+				t.Errorf("%s: after the session ended %s is told %s", d.name, procedure, told)
 			}
 		}
-		for procedure, told := range g.settled(d, g.Token, topic, next.streamID, held[2].GetToken()) {
-			if told != fmt.Sprintf("invalid_argument DELIVERY_TOKEN_INVALID %q 0", tokenField[procedure]) {
-				t.Errorf("%s: in the next stream %s got %s", d.name, procedure, told)
-			}
-		}
-		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 || again[0].GetAttempt() != 2 {
-			t.Errorf("%s: after the takeover: %v", d.name, w)
+		wantSettled(t, d.name+", in the next session", g.settled(d, g.Token, next.sessionID, held[2].GetToken()), lost)
+		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetRunning() != 2 || w.GetDead() != 0 || again[0].GetAttempt() != 1 || again[0].GetDelivery() != 2 {
+			t.Errorf("%s: after the takeover: %v, %v", d.name, w, again[0])
 		}
 		_ = next.stream.Close()
 	}
@@ -295,47 +290,18 @@ func TestHostileStreamingConsumeRequests(t *testing.T) {
 		start := &parleyv1.StreamingConsumeRequest_Start{Start: consuming(topic)}
 		say(&parleyv1.StreamingConsumeRequest{Request: start})
 		hear(func(*parleyv1.StreamingConsumeResponse) bool { return token != "" })
-		type request = parleyv1.StreamingConsumeRequest
-		many := make([]string, 1001)
-		extending := func(e *parleyv1.StreamingExtend, d time.Duration) *request {
-			if e.Target == nil {
-				e.Target = &parleyv1.StreamingExtend_All{All: &parleyv1.AllDeliveries{}}
-			}
-			e.AckTimeout = durationpb.New(d)
-			return &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: e}}
-		}
-		these := func(tokens ...string) *parleyv1.StreamingExtend {
-			return &parleyv1.StreamingExtend{Target: &parleyv1.StreamingExtend_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens}}}
-		}
-		for n, bad := range []struct {
-			want string
-			r    *request
-		}{
-			{`invalid_argument INVALID_FIELD "start" 0`, &request{Request: start}},
-			{`invalid_argument INVALID_FIELD "request" 0`, &request{}},
-			{`invalid_argument INVALID_FIELD "ack.tokens" 1000`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: many}}}},
-			{`invalid_argument INVALID_FIELD "ack.tokens" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{}}}},
-			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 1`, extending(&parleyv1.StreamingExtend{}, 0)},
-			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 43200`, extending(&parleyv1.StreamingExtend{}, 13*time.Hour)},
-			{`invalid_argument INVALID_FIELD "extend.target" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{}}}},
-			{`invalid_argument INVALID_FIELD "extend.deliveries.tokens" 1`, extending(these(), time.Minute)},
-			{`invalid_argument INVALID_FIELD "extend.deliveries.tokens" 1000`, extending(these(many...), time.Minute)},
-			{`invalid_argument DELIVERY_TOKEN_INVALID "deliveries.tokens[0]" 0`, extending(these(swapped(token, 3)), time.Minute)},
-			{"ok", extending(these(token), time.Minute)},
-			{"ok", extending(&parleyv1.StreamingExtend{}, time.Minute)},
-			{`invalid_argument INVALID_FIELD "items[0].outcome" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: []*parleyv1.NackItem{{Token: token}}}}}},
-			{`invalid_argument INVALID_FIELD "credits.total_messages" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{TotalBytes: 1}}}},
-			{`invalid_argument DELIVERY_TOKEN_INVALID "tokens[0]" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: []string{swapped(token, 3)}}}}},
-			{"ok", &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: []string{token}}}}},
-		} {
-			bad.r.CallId = int64(n + 1)
+		for n, bad := range badStreamRequests(start, token) {
+			bad.r.RequestId = int64(n + 1)
 			say(bad.r)
-			answer := hear(func(m *parleyv1.StreamingConsumeResponse) bool { return m.GetAnswer() != nil }).GetAnswer()
-			told := itemSummary(answer.GetError())
+			answer := hear(func(m *parleyv1.StreamingConsumeResponse) bool { return m.GetResults() != nil }).GetResults()
+			told := "ok"
+			if answer.GetError() != nil {
+				told = itemSummary(answer.GetError())
+			}
 			for _, r := range answer.GetResults() {
 				told = itemSummary(r.GetError())
 			}
-			if answer.GetCallId() != int64(n+1) || told != bad.want {
+			if answer.GetRequestId() != int64(n+1) || told != bad.want {
 				t.Errorf("%s: request %d is told %s, want %s", name, n+1, told, bad.want)
 			}
 		}
@@ -349,8 +315,61 @@ func TestHostileStreamingConsumeRequests(t *testing.T) {
 			t.Errorf("%s: the stream ends with %v, %v", name, err, connect.CodeOf(err))
 		}
 		cancel()
-		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetPending() != 0 {
+		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetRunning() != 0 {
 			t.Errorf("%s: %v", name, w)
 		}
+	}
+}
+
+// badStreamRequests returns requests on a stream that holds the delivery of token, and what each is
+// told. The last one acknowledges it.
+func badStreamRequests(start *parleyv1.StreamingConsumeRequest_Start, token string) []struct {
+	want string
+	r    *parleyv1.StreamingConsumeRequest
+} {
+	type request = parleyv1.StreamingConsumeRequest
+	many, other := make([]string, 1001), token[:strings.LastIndex(token, ".")]+".7"
+	extending := func(e *parleyv1.ExtendRequest) *request {
+		return &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: e}}
+	}
+	all := &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}}
+	these := func(tokens ...string) *parleyv1.ExtendRequest_Deliveries {
+		return &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens}}
+	}
+	acking := func(session string, tokens ...string) *request {
+		return &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.AckRequest{SessionId: session, Tokens: tokens}}}
+	}
+	updating := func(u *parleyv1.UpdateSessionRequest) *request {
+		return &request{Request: &parleyv1.StreamingConsumeRequest_Update{Update: u}}
+	}
+	return []struct {
+		want string
+		r    *request
+	}{
+		{`invalid_argument INVALID_FIELD "start" 0`, &request{Request: start}},
+		{`invalid_argument INVALID_FIELD "request" 0`, &request{}},
+		{`invalid_argument INVALID_FIELD "ack.tokens" 1000`, acking("", many...)},
+		{`invalid_argument INVALID_FIELD "ack.tokens" 1`, acking("")},
+		{`invalid_argument INVALID_FIELD "ack.session_id" 128`, acking(strings.Repeat("s", 129), token)},
+		{`failed_precondition SESSION_LOST "" 0`, acking("s", token)},
+		{`invalid_argument DELIVERY_TOKEN_INVALID "ack.tokens[0]" 0`, acking("", token+"\n")},
+		{`failed_precondition DELIVERY_LOST "" 0`, acking("", other)},
+		{`invalid_argument INVALID_FIELD "extend.ack_timeout" 1`, extending(&parleyv1.ExtendRequest{Target: all, AckTimeout: durationpb.New(0)})},
+		{`invalid_argument INVALID_FIELD "extend.ack_timeout" 43200`, extending(&parleyv1.ExtendRequest{Target: all, AckTimeout: durationpb.New(13 * time.Hour)})},
+		{`invalid_argument INVALID_FIELD "extend.begun" 0`, extending(&parleyv1.ExtendRequest{Target: all, Begun: true})},
+		{`invalid_argument INVALID_FIELD "extend.target" 0`, extending(&parleyv1.ExtendRequest{})},
+		{`invalid_argument INVALID_FIELD "extend.deliveries.tokens" 1`, extending(&parleyv1.ExtendRequest{Target: these()})},
+		{`invalid_argument INVALID_FIELD "extend.deliveries.tokens" 1000`, extending(&parleyv1.ExtendRequest{Target: these(many...)})},
+		{`failed_precondition DELIVERY_LOST "" 0`, extending(&parleyv1.ExtendRequest{Target: these(other)})},
+		{"ok", extending(&parleyv1.ExtendRequest{Target: these(token), AckTimeout: durationpb.New(time.Minute), Begun: true})},
+		{"ok", extending(&parleyv1.ExtendRequest{Target: all})},
+		{`invalid_argument INVALID_FIELD "nack.items[0].outcome" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Nack{
+			Nack: &parleyv1.NackRequest{Items: []*parleyv1.NackItem{{Token: token}}},
+		}}},
+		{`invalid_argument INVALID_FIELD "update.concurrency" 0`, updating(&parleyv1.UpdateSessionRequest{Concurrency: -1})},
+		{`failed_precondition SESSION_LOST "" 0`, updating(&parleyv1.UpdateSessionRequest{SessionId: "s", Concurrency: 1})},
+		{"ok", updating(&parleyv1.UpdateSessionRequest{Concurrency: 3})},
+		{`failed_precondition SESSION_LOST "" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.LeaveRequest{SessionId: "s"}}}},
+		{"ok", acking("", token)},
 	}
 }

@@ -19,13 +19,14 @@ import (
 // queuePathLines returns requests for unknown procedures, with other HTTP methods, and for
 // bidirectional streams over HTTP/1.1.
 func queuePathLines() []line {
+	servicePath := func(procedure string) string { return strings.TrimSuffix(pathOf(procedure), procedure) }
 	unknown := want{code: "unimplemented", reason: "UNIMPLEMENTED", http: http.StatusNotFound}
 	none := want{http: http.StatusMethodNotAllowed, library: true}
 	lines := []line{
-		{name: "unknown procedure of queues", path: "/parley.v1.QueueService/DropTables", message: good(), open: true, want: unknown},
-		{name: "unknown procedure of operators", path: "/parley.v1.AdminService/DropTables", message: good(), open: true, want: unknown},
-		{name: "a procedure of another service", path: "/parley.v1.QueueService/CreateTopic", message: good(), open: true, want: unknown},
-		{name: "a call that there is not", path: "/parley.v1.AdminService/DeleteAuditEntries", message: good(), open: true, want: unknown},
+		{name: "unknown procedure of queues", path: servicePath(produce) + "DropTables", message: good(), open: true, want: unknown},
+		{name: "unknown procedure of operators", path: servicePath(createTopic) + "DropTables", message: good(), open: true, want: unknown},
+		{name: "a procedure of another service", path: servicePath(produce) + createTopic, message: good(), open: true, want: unknown},
+		{name: "a call that there is not", path: servicePath(createTopic) + "DeleteAuditEntries", message: good(), open: true, want: unknown},
 		{name: "both ways over HTTP/1.1", path: pathOf(streamingConsume), message: queueCalls[streamingConsume]("jobs", "g"), only: "connect-json connect-proto grpc-web", want: want{http: http.StatusHTTPVersionNotSupported, library: true}},
 	}
 	for procedure, request := range allQueueCalls() {
@@ -47,7 +48,7 @@ func queuePathLines() []line {
 func queueBodyLines() []line {
 	broken, large := refused("invalid_argument"), refused("resource_exhausted")
 	streamed := want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}
-	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 50_000}
+	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 120_100}
 	deepGroup := strings.Repeat("\x7b", 11_000) + strings.Repeat("\x7c", 11_000)
 	const jobs = "\x0a\x04jobs"
 	// One message with 900 kB of headers that have no name or value.
@@ -55,35 +56,36 @@ func queueBodyLines() []line {
 	return []line{
 		{name: "truncated", procedure: produce, json: `{"topic":"jobs","messages":[{`, binary: jobs + "\x12\x09\x0a", want: broken},
 		{name: "truncated topic", procedure: createTopic, json: `{"topic":{"name":"new"`, binary: "\x0a\x09\x0a\x03new", want: broken},
-		{name: "truncated, of a stream", procedure: consume, json: `{"topic":`, binary: "\x0a\x04jo", want: streamed},
+		{name: "truncated, of a stream", procedure: consume, json: `{"topics":`, binary: "\x0a\x04jo", want: streamed},
 		{name: "truncated, both ways", procedure: streamingConsume, binary: "\x12\x04\x0a", want: streamed},
 		{name: "a number for a topic", procedure: produce, json: `{"topic":5}`, want: broken},
 		{name: "a word for a batch", procedure: produce, json: `{"topic":"jobs","messages":"all"}`, want: broken},
-		{name: "a query for a token", procedure: ack, json: `{"topic":"jobs","group":"g","streamId":"s","tokens":[{"$gt":""}]}`, want: broken},
+		{name: "a query for a token", procedure: ack, json: `{"sessionId":"s","tokens":[{"$gt":""}]}`, want: broken},
 		{name: "text that is no base64 for a payload", procedure: produce, json: `{"topic":"jobs","messages":[{"payload":"%%%"}]}`, want: broken},
-		{name: "a word for max_messages", procedure: consume, json: `{"topic":"jobs","group":"g","consumer":"c","maxMessages":"all"}`, want: streamed},
+		{name: "a word for concurrency", procedure: consume, json: `{"topics":["jobs"],"group":"g","consumer":"c","concurrency":"all"}`, want: streamed},
 		{name: "a list for a partitioner", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":[1]}}`, want: broken},
 		{name: "a partitioner that there is not", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":"HASH"}}`, want: invalid("topic.partitioner")},
-		{name: "an order that there is not", procedure: "ListPending", json: `{"topic":"jobs","group":"g","order":"OLDEST"}`, want: invalid("order")},
+		{name: "a state that there is not", procedure: listJobs, json: `{"topic":"jobs","group":"g","state":"OLDEST"}`, want: invalid("state")},
 		{name: "truncated varint", procedure: produce, binary: "\x0a\xff", want: broken},
 		{name: "length of 2^63", procedure: createTopic, binary: "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", want: broken},
 		{name: "lone surrogate", procedure: produce, json: `{"topic":"jobs","messages":[{"key":"\ud800"}]}`, binary: jobs + "\x12\x05\x0a\x03\xed\xa0\x80", want: broken},
 		{name: "a header that is no UTF-8", procedure: produce, json: "{\"topic\":\"jobs\",\"messages\":[{\"headers\":{\"a\":\"\xff\"}}]}", binary: jobs + "\x12\x08\x1a\x06\x0a\x01a\x12\x01\xff", want: broken},
-		{name: "a reason that is no UTF-8", procedure: nack, binary: jobs + "\x12\x01g\x1a\x01s\x22\x03\x12\x01\xff", want: broken},
+		{name: "a reason that is no UTF-8", procedure: nack, binary: "\x0a\x01s\x12\x03\x12\x01\xff", want: broken},
 		{name: "nested 11,000 deep", procedure: createTopic, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: broken},
 		{name: "nested 11,000 deep, of a stream", procedure: consume, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: streamed},
-		{name: "NaN", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":NaN,"totalBytes":1}`, want: broken},
-		{name: "half a message", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":1.5,"totalBytes":1}`, want: broken},
-		{name: "2^63 bytes", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":1,"totalBytes":"9223372036854775808"}`, want: broken},
-		{name: "partition 2^31", procedure: replayLetters, json: `{"topic":"jobs","partition":2147483648}`, want: broken},
+		{name: "NaN", procedure: updateSession, json: `{"sessionId":"s","concurrency":NaN}`, want: broken},
+		{name: "half a message", procedure: updateSession, json: `{"sessionId":"s","concurrency":1.5}`, want: broken},
+		{name: "2^63 bytes", procedure: updateSession, json: `{"sessionId":"s","maxInFlightBytes":"9223372036854775808"}`, want: broken},
+		{name: "2^31 messages", procedure: receive, json: `{"topic":"jobs","group":"g","maxMessages":2147483648}`, want: broken},
 		{name: "larger than is read", procedure: createTopic, message: &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: strings.Repeat("x", 70<<10)}}, want: refused("resource_exhausted")},
 		{name: "larger than a batch may be", procedure: produce, message: &parleyv1.ProduceRequest{Topic: strings.Repeat("x", 2<<20)}, want: refused("resource_exhausted")},
-		{name: "larger than a stream's request may be", procedure: consume, message: &parleyv1.ConsumeRequest{Topic: strings.Repeat("x", 70<<10)}, want: want{code: "resource_exhausted", reason: "TOO_LARGE"}},
+		{name: "larger than a stream's request may be", procedure: consume, message: &parleyv1.ConsumeRequest{Topics: []string{strings.Repeat("x", 2<<20)}}, want: want{code: "resource_exhausted", reason: "TOO_LARGE"}},
 		{name: "a million messages of nothing", procedure: produce, binary: jobs + strings.Repeat("\x12\x00", 1_000_000), json: `{"topic":"jobs","messages":[{}` + strings.Repeat(",{}", 600_000) + "]}", want: large},
 		{name: "100,000 messages of nothing", procedure: produce, binary: jobs + strings.Repeat("\x12\x00", 100_000), json: `{"topic":"jobs","messages":[{}` + strings.Repeat(",{}", 24_000) + "]}", want: over("messages", 1000)},
-		{name: "a million scheduled messages of nothing", procedure: schedule, binary: jobs + strings.Repeat("\x12\x00", 1_000_000), want: large},
-		{name: "a million tokens of nothing", procedure: ack, binary: jobs + strings.Repeat("\x22\x00", 1_000_000), want: large},
-		{name: "49,000 items of nothing", procedure: nack, binary: jobs + "\x12\x01g\x1a\x01s" + strings.Repeat("\x22\x00", 49_000), want: over("items", 1000)},
+		{name: "a million ids of nothing", procedure: cancelMessages, binary: jobs + strings.Repeat("\x12\x00", 1_000_000), want: large},
+		{name: "a million topics of nothing", procedure: consume, binary: strings.Repeat("\x0a\x00", 1_000_000), want: elements},
+		{name: "a million tokens of nothing", procedure: ack, binary: strings.Repeat("\x12\x00", 1_000_000), want: large},
+		{name: "49,000 items of nothing", procedure: nack, binary: "\x0a\x01s" + strings.Repeat("\x12\x00", 49_000), want: over("items", 1000)},
 		{name: "a million headers of nothing", procedure: produce, binary: headers, want: large},
 		{name: "a million items of nothing, both ways", procedure: streamingConsume, binary: "\x22\x80\x89\x7a" + strings.Repeat("\x0a\x00", 1_000_000), want: elements},
 	}

@@ -40,7 +40,7 @@ func TestManagedRedis(t *testing.T) {
 			if list := listPage(t, client, &parleyv1.ListMessagesRequest{ChannelId: "room"}); len(list.GetMessages()) != 1 {
 				t.Errorf("the channel has %v", list.GetMessages())
 			}
-			if err := callErr(s.Admin(s.Token).CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})); err != nil {
+			if err := callErr(s.QueueAdmin(s.Token).CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})); err != nil {
 				t.Fatal(err)
 			}
 			if err := callErr(s.Queues(s.Token).Produce(t.Context(), &parleyv1.ProduceRequest{
@@ -53,11 +53,11 @@ func TestManagedRedis(t *testing.T) {
 }
 
 // TestOtherLayoutIsRefused checks that a server does not start if Redis has queues in a layout that
-// it would read wrongly.
+// it would read wrongly, and that the error says what to do.
 func TestOtherLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	redis, nats := testkit.Redis(t), testkit.NATS(t)
-	if err := redis.Client(t).Set(t.Context(), "streaming:mq:layout", "0", 0).Err(); err != nil {
+	if err := redis.Client(t).Set(t.Context(), "next:streaming:mq:layout", "0", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	cfg := server.DevConfig()
@@ -69,7 +69,7 @@ func TestOtherLayoutIsRefused(t *testing.T) {
 	if err == nil {
 		_ = s.Close(t.Context())
 	}
-	if err == nil || !strings.Contains(err.Error(), "have layout 0 and this parleyd reads layout 1") {
+	if err == nil || !strings.Contains(err.Error(), "have layout 0 and this parleyd needs layout 2. Nothing was changed. Either ") {
 		t.Errorf("it started: %v", err)
 	}
 }

@@ -70,9 +70,10 @@ func TestDevWithoutRedisServer(t *testing.T) {
 func TestQueuesWithoutRedisServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, test := range map[string]func(t *testing.T){
-		"growth": TestDefaultTopicAddsPartitions, "pause": TestPauseIsPerOperation, "codes": TestNonRetryableCodeCreatesDeadLetter,
+		"growth": TestDefaultTopicAddsPartitions, "pause": TestPauseIsPerTopicAndGroup, "codes": TestNonRetryableCodeCreatesDeadLetter,
 		"dead letters": TestDeadLetterSelection, "tokens": TestHostileDeliveryTokens, "settlements": TestHostileSettledDeliveryStaysSettled,
 		"consumers": TestHostileConsumerLimitPerSubject, "both ways": TestHostileStreamingConsumeRequests, "accepted": TestHostileQueueLimitsAreAccepted,
+		"sessions": TestHostileSessions, "ids": TestHostileQueueMessageIDs,
 	} {
 		t.Run(name, test)
 	}
@@ -80,7 +81,14 @@ func TestQueuesWithoutRedisServer(t *testing.T) {
 
 // consuming returns a request for the deliveries of a topic's group g.
 func consuming(topic string) *parleyv1.ConsumeRequest {
-	return &parleyv1.ConsumeRequest{Topic: topic, Group: "g", Consumer: "c", MaxMessages: 10}
+	r := consumingAs(topic, "g")
+	r.Concurrency, r.MaxInFlight = 10, 10
+	return r
+}
+
+// consumingAs returns a request for one delivery of a topic's group at a time.
+func consumingAs(topic, group string) *parleyv1.ConsumeRequest {
+	return &parleyv1.ConsumeRequest{Topics: []string{topic}, Group: group, Consumer: "c", Concurrency: 1, MaxInFlight: 1}
 }
 
 // consumeErr opens a stream and returns the error that ends it, or nil once it has a frame.

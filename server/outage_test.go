@@ -54,7 +54,7 @@ func TestStartWithoutRedis(t *testing.T) {
 		t.Errorf("the list is %v, %v", page, err)
 	}
 	topic := func() error {
-		_, err := s.Admin(s.Token).CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{
+		_, err := s.QueueAdmin(s.Token).CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{
 			Topic: &parleyv1.Topic{Name: "jobs", Partitions: 1},
 		})
 		return err
@@ -109,7 +109,7 @@ func TestReadyWithoutNATS(t *testing.T) {
 func TestOtherLayoutEndsTheNode(t *testing.T) {
 	t.Parallel()
 	redis := testkit.Redis(t, testkit.RedisAppendOnly())
-	if err := redis.Client(t).Set(t.Context(), "streaming:mq:layout", "999", 0).Err(); err != nil {
+	if err := redis.Client(t).Set(t.Context(), "next:streaming:mq:layout", "999", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	redis.Kill()
@@ -117,7 +117,7 @@ func TestOtherLayoutEndsTheNode(t *testing.T) {
 	redis.Start()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := s.Ended(ctx); err == nil || !strings.Contains(err.Error(), "layout 999") {
+	if err := s.Ended(ctx); err == nil || !strings.Contains(err.Error(), "layout 999 and this parleyd needs layout 2") {
 		t.Errorf("the node ended with %v", err)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -19,7 +17,7 @@ import (
 func TestDefaultTopicAddsPartitions(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
 	made, err := admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})
 	if err != nil || made.GetTopic().GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH || made.GetTopic().GetPartitions() != 8 {
 		t.Fatalf("created %v, %v", made, err)
@@ -42,7 +40,7 @@ func TestDefaultTopicAddsPartitions(t *testing.T) {
 	}
 	before := produced()
 	grown, err := admin.UpdateTopic(ctx, &parleyv1.UpdateTopicRequest{
-		Topic: &parleyv1.Topic{Name: "jobs", Partitions: 9}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"partitions"}},
+		Topic: &parleyv1.Topic{Name: "jobs", Partitions: 9}, UpdateMask: maskOf("partitions"),
 	})
 	if err != nil || grown.GetTopic().GetPartitions() != 9 {
 		t.Fatalf("grown %v, %v", grown, err)
@@ -64,87 +62,100 @@ func TestDefaultTopicAddsPartitions(t *testing.T) {
 	})
 }
 
-// TestPauseIsPerOperation checks that producing to and consuming from a topic are paused and
-// resumed independently, and that producers are told to retry while producing is paused.
-func TestPauseIsPerOperation(t *testing.T) {
+// TestPauseIsPerTopicAndGroup checks that producing to a topic and delivering to one of its groups
+// are paused and resumed independently, and that producers are told to retry while a topic is
+// paused.
+func TestPauseIsPerTopicAndGroup(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	g.produce("jobs", 1)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
-	const onProduce, onConsume = parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
-	pause := func(want [2]bool, operations ...parleyv1.TopicOperation) {
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
+	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: slowGroup("h")})); err != nil {
+		t.Fatal(err)
+	}
+	pauseTopic := func(paused bool) {
 		t.Helper()
-		r, err := admin.PauseTopic(ctx, &parleyv1.PauseTopicRequest{Topic: "jobs", Operations: operations})
-		if got := [2]bool{r.GetTopic().GetProducePaused(), r.GetTopic().GetConsumePaused()}; err != nil || got != want {
-			t.Fatalf("paused %v, want %v; %v", got, want, err)
+		r, err := admin.SetTopicPaused(ctx, &parleyv1.SetTopicPausedRequest{Topic: "jobs", Paused: paused})
+		if err != nil || r.GetTopic().GetPaused() != paused {
+			t.Fatalf("%v, %v", r, err)
 		}
 	}
-	resume := func(want [2]bool, operations ...parleyv1.TopicOperation) {
+	pauseGroup := func(paused bool) {
 		t.Helper()
-		r, err := admin.ResumeTopic(ctx, &parleyv1.ResumeTopicRequest{Topic: "jobs", Operations: operations})
-		if got := [2]bool{r.GetTopic().GetProducePaused(), r.GetTopic().GetConsumePaused()}; err != nil || got != want {
-			t.Fatalf("paused %v after a resume, want %v; %v", got, want, err)
+		r, err := admin.SetGroupPaused(ctx, &parleyv1.SetGroupPausedRequest{Topic: "jobs", Group: "g", Paused: paused})
+		if err != nil || r.GetGroup().GetPaused() != paused {
+			t.Fatalf("%v, %v", r, err)
 		}
 	}
 	produceOne := func() error {
 		return callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{}}}))
 	}
-	c := g.consumes(g.Token, nil, consuming("jobs"))
+	both := consuming("jobs")
+	c := g.consumes(g.Token, nil, both)
+	both.Group = "h"
+	other := g.consumes(g.Token, nil, both)
 	c.await(1)
-	pause([2]bool{true, false}, onProduce)
+	pauseTopic(true)
 	err := produceOne()
 	if d := detailOf(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED || !d.GetRetryable() {
 		t.Errorf("produce to a paused topic: %v, %v", err, d)
 	}
-	pause([2]bool{true, true}, onConsume)
-	resume([2]bool{false, true}, onProduce)
+	pauseGroup(true)
+	pauseTopic(false)
+	testkit.Eventually(t, 10*time.Second, func() error { // Receive knows of the pause too
+		r, err := queues.Receive(ctx, &parleyv1.ReceiveRequest{Topic: "jobs", Group: "g"})
+		if len(r.GetDeliveries()) > 0 {
+			t.Fatalf("received %v", r)
+		}
+		return err
+	})
 	if err := produceOne(); err != nil {
 		t.Errorf("produce after a resume of that: %v", err)
 	}
-	pause([2]bool{true, true}, onProduce)
-	resume([2]bool{true, false}, onConsume)
-	c.await(2) // produced while consuming was paused
-	resume([2]bool{false, false}, onProduce, onConsume)
+	other.await(2)
+	if w := g.groupStats("jobs"); w.GetWaiting() != 1 || w.GetRunning() != 1 {
+		t.Errorf("the paused group: %v", w)
+	}
+	pauseTopic(true)
+	pauseGroup(false)
+	c.await(2) // produced while the group was paused
+	pauseTopic(false)
 	if err := produceOne(); err != nil {
 		t.Error(err)
 	}
 	c.await(3)
 }
 
-// TestNonRetryableCodeCreatesDeadLetter checks that a retry with one of the topic's non-retryable
+// TestNonRetryableCodeCreatesDeadLetter checks that a retry with one of the group's non-retryable
 // codes creates a dead letter even if attempts are left.
 func TestNonRetryableCodeCreatesDeadLetter(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
 	g.produce("jobs", 3)
-	if err := callErr(admin.UpdateTopic(ctx, &parleyv1.UpdateTopicRequest{
-		Topic: &parleyv1.Topic{Name: "jobs", Retry: &parleyv1.RetryPolicy{NonRetryableCodes: []string{"E1"}}}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retry"}},
+	if err := callErr(admin.UpdateGroup(ctx, &parleyv1.UpdateGroupRequest{
+		Topic: "jobs", Group: &parleyv1.Group{Name: "g", Retry: &parleyv1.RetryPolicy{NonRetryableCodes: []string{"E1"}}}, UpdateMask: maskOf("retry"),
 	})); err != nil {
 		t.Fatal(err)
 	}
-	r := consuming("jobs")
-	r.AckTimeout = durationpb.New(12 * time.Hour)
-	c := g.consumes(g.Token, nil, r)
+	c := g.consumes(g.Token, nil, consuming("jobs"))
 	held := c.await(3)
 	final, again := retried(held[0].GetToken(), time.Hour), retried(held[1].GetToken(), time.Hour)
 	final.Code, final.Reason, again.Code = "E1", "no use", "E2"
-	res, err := queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{final, again, {Token: held[2].GetToken()}}})
+	res, err := queues.Nack(ctx, &parleyv1.NackRequest{SessionId: c.sessionID, Items: []*parleyv1.NackItem{final, again, {Token: held[2].GetToken()}}})
 	if err != nil || res.GetResults()[0].GetError() != nil || res.GetResults()[1].GetError() != nil ||
 		itemSummary(res.GetResults()[2].GetError()) != `invalid_argument INVALID_FIELD "items[2].outcome" 0` {
 		t.Fatalf("nacked %v, %v", res, err)
 	}
-	if w := g.groupStats("jobs"); w.GetDead() != 1 || w.GetRetrying() != 1 || w.GetPending() != 1 {
+	if w := g.groupStats("jobs"); w.GetDead() != 1 || w.GetRetrying() != 1 || w.GetRunning() != 1 {
 		t.Errorf("%v", w)
 	}
 	letters, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "jobs"})
 	if l := letters.GetDeadLetters(); err != nil || len(l) != 1 || l[0].GetCode() != "E1" || l[0].GetReason() != "no use" || l[0].GetMessageId() != held[0].GetMessageId() {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
-	// Extending all of the stream's deliveries excludes those that it no longer holds.
-	extended, err := queues.Extend(ctx, &parleyv1.ExtendRequest{
-		Topic: "jobs", Group: "g", StreamId: c.streamID, Target: &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}},
-	})
+	// Extending all of the session's deliveries excludes those that it no longer holds.
+	extended, err := queues.Extend(ctx, &parleyv1.ExtendRequest{SessionId: c.sessionID, Target: &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}}})
 	if err != nil || len(extended.GetResults()) > 0 {
 		t.Errorf("extended %v, %v", extended, err)
 	}
@@ -155,9 +166,9 @@ func TestNonRetryableCodeCreatesDeadLetter(t *testing.T) {
 func TestDeadLetterSelection(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
 	g.produce("jobs", 4)
-	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "h"})); err != nil {
+	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: slowGroup("h")})); err != nil {
 		t.Fatal(err)
 	}
 	for _, group := range []string{"g", "h"} {
@@ -168,10 +179,12 @@ func TestDeadLetterSelection(t *testing.T) {
 		for _, d := range c.await(4) {
 			items = append(items, dead(d.GetToken()))
 		}
-		if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: group, StreamId: c.streamID, Items: items})); err != nil {
+		if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{SessionId: c.sessionID, Items: items})); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.stream.Close()
+		if err := callErr(queues.Leave(ctx, &parleyv1.LeaveRequest{SessionId: c.sessionID})); err != nil {
+			t.Fatal(err)
+		}
 	}
 	letters := func(group string) (ids []string) {
 		t.Helper()
@@ -223,7 +236,7 @@ func TestDeadLetterSelection(t *testing.T) {
 	for _, d := range c.await(3) { // the replayed messages
 		items = append(items, dead(d.GetToken()))
 	}
-	if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: items})); err != nil {
+	if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{SessionId: c.sessionID, Items: items})); err != nil {
 		t.Fatal(err)
 	}
 	replay(lettersBy(letters("g")[0]), 1)

@@ -108,10 +108,11 @@ func TestSignOut(t *testing.T) {
 			first := nodes[0]
 			phone, twin, laptop := login(first, "ann", "phone"), login(first, "ann", "phone"), login(first, "ann", "laptop")
 			admin := first.Admin(first.TokenOf("root"))
-			if err := callErr(admin.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs", Partitions: 1}})); err != nil {
+			topics := first.QueueAdmin(first.TokenOf("root"))
+			if err := callErr(topics.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs", Partitions: 1}})); err != nil {
 				t.Fatal(err)
 			}
-			if err := callErr(admin.CreateGroup(t.Context(), &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "g"})); err != nil {
+			if err := callErr(topics.CreateGroup(t.Context(), &parleyv1.CreateGroupRequest{Topic: "jobs", Group: &parleyv1.Group{Name: "g"}})); err != nil {
 				t.Fatal(err)
 			}
 			var mu sync.Mutex
@@ -129,12 +130,12 @@ func TestSignOut(t *testing.T) {
 					Platform: parleyv1.Platform_PLATFORM_IOS, DeviceId: fmt.Sprint("device", i),
 				})
 				e.watch(fmt.Sprint("Connect on node ", i), online, err, revoked)
-				consumer, err := s.Queues(twin).Consume(t.Context(), &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: fmt.Sprint("c", i), MaxMessages: 1})
+				consumer, err := s.Queues(twin).Consume(t.Context(), consumingAs("jobs", "g"))
 				e.watch(fmt.Sprint("Consume on node ", i), consumer, err, revoked)
 				both, err := s.Queues(twin).StreamingConsume(t.Context())
 				if err == nil {
 					err = both.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{
-						Start: &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: fmt.Sprint("b", i), MaxMessages: 1},
+						Start: consumingAs("jobs", "g"),
 					}})
 				}
 				e.watch(fmt.Sprint("StreamingConsume on node ", i), &bidi{receive: func() error { _, err := both.Receive(); return err }}, err, revoked)

@@ -256,7 +256,7 @@ func (n *loginNode) stream(ctx context.Context, kind Kind, user string, take fun
 		stream, err := n.presence.Connect(ctx, &parleyv1.ConnectRequest{Platform: parleyv1.Platform_PLATFORM_WEB, DeviceId: user})
 		return receive(stream, err, take)
 	case Consume:
-		stream, err := n.queues.Consume(ctx, &parleyv1.ConsumeRequest{Topic: "nothing", Group: "nobody", Consumer: user, MaxMessages: 1})
+		stream, err := n.queues.Consume(ctx, &parleyv1.ConsumeRequest{Topics: []string{"nothing"}, Group: "nobody", Consumer: user})
 		return receive(stream, err, take)
 	default:
 		stream, err := n.messages.Subscribe(ctx, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{{ChannelId: hot}}})

@@ -30,15 +30,22 @@ const (
 	// StrictOrder: in a topic with strict order two messages of a key were in flight at once or out
 	// of order.
 	StrictOrder chaos.Name = "strict-order"
-	// Redelivered: a message was delivered or is stored as unsettled after its ack was accepted, or
-	// a stream received the same attempt twice.
+	// Redelivered: a message was delivered or is stored as unsettled after its ack was accepted.
 	Redelivered chaos.Name = "redelivered"
-	// Fence: a settlement or an extension was accepted from a stream that did not hold the
-	// partition.
-	Fence chaos.Name = "fence"
-	// TwoOwners: a stream received messages of a partition that another stream, or none, held.
-	TwoOwners chaos.Name = "two-owners"
-	// Epoch: a lease's epoch decreased, or two holders had the same one.
+	// Gen: a settlement of an older delivery was accepted, or two deliveries of a message were
+	// finally settled, or one delivery was made twice.
+	Gen chaos.Name = "gen"
+	// Kept: a message was delivered again while a session that had contact held it.
+	Kept chaos.Name = "kept"
+	// OneKey: two sessions had messages of one key at a time.
+	OneKey chaos.Name = "one-key"
+	// Charged: more attempts were counted than handlers had begun deliveries.
+	Charged chaos.Name = "charged"
+	// Idle: a message waited though a session with an idle handler was there.
+	Idle chaos.Name = "idle"
+	// Full: a settlement was refused because Redis was out of memory.
+	Full chaos.Name = "full"
+	// Epoch: a lease's epoch decreased, or two nodes had the same one.
 	Epoch chaos.Name = "epoch"
 	// Attempts: an attempt of a message was not counted, or there were more than the topic allows.
 	Attempts chaos.Name = "attempts"
@@ -83,8 +90,9 @@ func Check(h *History, t *Truth) []chaos.Violation {
 	c.checkStored()
 	c.checkOrder()
 	c.checkLeases()
-	c.checkFences()
 	c.checkCounts()
+	c.checkIdle()
+	c.checkFull()
 	c.checkTold()
 	c.checkHandlers()
 	c.checkLiveness()
@@ -109,7 +117,7 @@ func (t text) String() string { return t() }
 // op describes a call in a few words.
 func (c *checker) op(op *Op) fmt.Stringer {
 	return text(func() string {
-		return fmt.Sprintf("%s %s of %s by stream %.8s attempt %d [%s to %s]: %s %s", op.Kind, op.ID, op.Mark, op.Stream, op.Attempt,
+		return fmt.Sprintf("%s %s of %s in session %.8s delivery %d, attempt %d [%s to %s]: %s %s", op.Kind, op.ID, op.Mark, op.Session, op.Gen, op.Attempt,
 			c.since(op.Begin), c.since(op.End), op.Outcome, op.Reason)
 	})
 }
@@ -119,7 +127,7 @@ func (c *checker) story(f *fate) fmt.Stringer {
 	return text(func() string {
 		var b strings.Builder
 		for _, d := range f.deliveries {
-			fmt.Fprintf(&b, "; attempt %d to %s (%.8s) at %s", d.Attempt, d.Client, d.Stream, c.since(d.At))
+			fmt.Fprintf(&b, "; delivery %d (attempt %d) to %s (%.8s) at %s, kept until %s", d.Gen, d.Attempt, d.Client, d.Session, c.since(d.At), c.since(c.kept(d)))
 		}
 		for _, op := range f.settled {
 			fmt.Fprintf(&b, "; %s", c.op(op))
@@ -143,13 +151,7 @@ func (c *checker) checkTaken(msg *message) {
 	if seen && !msg.possiblyAccepted() {
 		c.Reportf(StoredAfterError, msg.topic, msg.requested[0].End, "%s was refused (%s), and is %v", msg.mark, msg.requested[0].Reason, msg.ids)
 	}
-	if did, _ := msg.cancelled(); did {
-		for group, f := range msg.fate {
-			if len(f.deliveries)+len(f.places)+len(f.dead) > 0 {
-				c.Reportf(StoredAfterError, msg.topic, 0, "%s was cancelled, and in group %s it lies %v%s", msg.mark, group, f.places, c.story(f))
-			}
-		}
-	}
+	c.checkCancelled(msg)
 	for group, f := range msg.fate {
 		for _, d := range f.deliveries {
 			if c.rolledBack(d.At, d.At) {
@@ -163,9 +165,28 @@ func (c *checker) checkTaken(msg *message) {
 	}
 }
 
+// checkCancelled checks that a cancelled message was not delivered afterwards and is nowhere.
+func (c *checker) checkCancelled(msg *message) {
+	for _, op := range msg.changes {
+		if op.Kind != Cancel || op.Outcome != chaos.OK {
+			continue
+		}
+		for group, f := range msg.fate {
+			late := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool {
+				return d.At > op.End+int64(slack) && !c.heldUp(d.Stream, op.End, d.At)
+			})
+			buried := len(f.dead) > 0 && !f.possiblyReturned(op.End, Nack)
+			if late || buried || len(f.places) > 0 {
+				c.Reportf(StoredAfterError, msg.topic, op.End, "%s was cancelled at %s, and in group %s it is %v%s", msg.mark, c.since(op.End), group,
+					f.places, c.story(f))
+			}
+		}
+	}
+}
+
 // checkFates checks the final state of a message in each group.
 func (c *checker) checkFates(msg *message) {
-	_, mayCancel := msg.cancelled()
+	mayCancel := msg.cancelled()
 	for _, group := range c.groups(msg.topic) {
 		f := msg.in(group)
 		did, may := f.acked()
@@ -185,6 +206,8 @@ func (c *checker) checkFates(msg *message) {
 				msg.mark, msg.id(), group, c.story(f))
 		}
 		c.checkAgain(msg, group, f)
+		c.checkGens(msg, group, f)
+		c.checkCharged(msg, group, f)
 		c.checkAttempts(msg, group, f)
 		c.checkDead(msg, group, f)
 	}
@@ -215,7 +238,7 @@ func (c *checker) checkStored() {
 	}
 	for _, msg := range c.sorted() {
 		t := c.topics[msg.topic]
-		if _, may := msg.cancelled(); t == nil || !t.Keeps || may || !msg.accepted() || stored[msg.name] {
+		if t == nil || !t.Keeps || msg.cancelled() || !msg.accepted() || stored[msg.name] {
 			continue
 		}
 		c.Reportf(Loss, msg.topic, msg.requested[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())
@@ -258,7 +281,7 @@ func (c *checker) checkBackoff(msg *message, group string, f *fate) {
 		}
 		begin := f.firstAsked(op)
 		for _, d := range f.deliveries {
-			if until := begin + op.DelayMS*int64(time.Millisecond); d.Attempt == op.Attempt+1 && d.At < until && !c.rolledBack(d.At, d.At) {
+			if until := begin + op.DelayMS*int64(time.Millisecond); d.Gen == op.Gen+1 && d.At < until && !c.rolledBack(d.At, d.At) {
 				c.Reportf(Early, msg.topic, d.At, "attempt %d of %s in group %s came %s before the delay of %s was over", d.Attempt, msg.mark,
 					group, time.Duration(until-d.At), c.op(op))
 			}

@@ -16,10 +16,10 @@ const began = 1_000_000 * sec
 
 // story is a correct history, for tests to break.
 //
-// In topic jobs (one partition, group a), m1 and m2 of key k are delivered to s1 and acknowledged.
-// m3 of key k is delivered to s1, which loses the partition, and then to s2 as its second attempt.
-// m4 fails twice and is acknowledged. m5 is nacked to the dead letters. late is due at 20 s. In
-// topic steps (strict order), n1 fails once, then n2 follows. s3 is a stream of the SDK's worker w.
+// In topic jobs (one partition, group a), m1 and m2 of key k are delivered to session s1 and
+// acknowledged. m3 of key k is delivered to s1, which loses contact, and then to s2. m4 fails twice
+// and is acknowledged. m5 is nacked to the dead letters. late is due at 20 s. In topic steps
+// (strict order), n1 fails once, then n2 follows. s3 is a session of the SDK's worker w.
 type story struct {
 	h *History
 	t *Truth
@@ -34,22 +34,29 @@ func newStory() *story {
 		t: &Truth{},
 	}
 	s.h.Workers = []string{"w"}
-	s.h.Streams = []Stream{
-		{ID: "s1", Client: "c1", Addr: "n1", Topic: jobs, Group: "a"},
-		{ID: "s2", Client: "c2", Addr: "n2", Topic: jobs, Group: "a"},
-		{ID: "s3", Client: "w-1", Addr: "n1", Topic: steps, Group: "a"},
+	session := func(id, client, addr, topic string, from, until int64) {
+		s.h.Streams = append(s.h.Streams, Stream{
+			ID: id, Session: id, Client: client, Addr: addr, Topic: topic, Group: "a", Asked: at(from), Begin: at(from), End: at(60),
+			Concurrency: 20, AckTimeout: 30 * time.Second, Grace: 4 * time.Second,
+		})
+		for second := from; second <= until; second++ {
+			s.h.Contacts = append(s.h.Contacts, Contact{Session: id, At: at(second), Confirmed: at(second)})
+		}
 	}
+	session("s1", "c1", "n1", jobs, 0, 5)
+	session("s2", "c2", "n2", jobs, 0, 60)
+	session("s3", "w-1", "n1", steps, 0, 60)
 	lease := func(topic, holder string, epoch, from, to int64) {
 		s.h.Leases = append(s.h.Leases, Lease{Topic: topic, Group: "a", Holder: holder, Epoch: epoch, From: at(from), To: at(to)})
 	}
-	lease(jobs, "s1", 10, 0, 10)
+	lease(jobs, "n1", 10, 0, 10)
 	lease(jobs, "", 10, 10, 11)
-	lease(jobs, "s2", 20, 11, 60)
-	lease(steps, "s3", 10, 0, 60)
+	lease(jobs, "n2", 20, 11, 60)
+	lease(steps, "n1", 10, 0, 60)
 	for i, mark := range []string{"m1", "m2", "m3", "m4", "m5"} {
 		key := "k"
 		if i > 2 {
-			key = ""
+			key = mark
 		}
 		s.produce(jobs, mark, key, int64(i+1))
 	}
@@ -88,7 +95,7 @@ func newStory() *story {
 // at returns the time, in nanoseconds since 1970, of a second counted from the run's begin.
 func at(second int64) int64 { return began + second*sec }
 
-func id(n int64) string { return fmt.Sprintf("0-%d-0", 1_000_000_000_000+n) }
+func id(n int64) string { return fmt.Sprintf("0-%d", 1_000_000_000_000+n) }
 
 func (s *story) produce(topic, mark, key string, n int64) *Op {
 	s.h.Ops = append(s.h.Ops, Op{
@@ -101,7 +108,7 @@ func (s *story) produce(topic, mark, key string, n int64) *Op {
 func (s *story) schedule(mark string, second int64) {
 	s.h.Ops = append(s.h.Ops, Op{
 		ID: "p/" + mark, Client: "p", Kind: Schedule, Begin: at(1), End: at(1) + 1, Outcome: chaos.OK, Topic: jobs, Mark: mark,
-		MessageID: id(9) + "d", DelayMS: none, AtMS: at(second) / 1e6, DueMS: at(second) / 1e6,
+		MessageID: id(6) + "d", DelayMS: none, AtMS: at(second) / 1e6, DueMS: at(second) / 1e6,
 	})
 }
 
@@ -118,8 +125,8 @@ func (s *story) deliver(second int64, topic, stream, mark string, attempt int) *
 		}
 	}
 	s.h.Deliveries = append(s.h.Deliveries, Delivery{
-		At: at(second) + int64(len(s.h.Deliveries)), Client: client, Topic: topic, Group: "a", Stream: stream,
-		Token: fmt.Sprintf("%s/%s/%d", stream, mark, attempt), MessageID: s.asked(mark).MessageID, Key: key, Mark: mark, Attempt: attempt,
+		At: at(second) + int64(len(s.h.Deliveries)), Client: client, Topic: topic, Group: "a", Stream: stream, Session: stream,
+		Token: fmt.Sprintf("%s/%s/%d", stream, mark, attempt), MessageID: s.asked(mark).MessageID, Key: key, Mark: mark, Attempt: attempt, Gen: attempt,
 	})
 	return &s.h.Deliveries[len(s.h.Deliveries)-1]
 }
@@ -136,27 +143,30 @@ func (s *story) settle(second int64, kind Kind, stream, mark string, attempt int
 	}
 	s.h.Ops = append(s.h.Ops, Op{
 		ID: fmt.Sprintf("%s/%s/%d", kind, mark, attempt), Client: client, Kind: kind, Begin: at(second) + 100, End: at(second) + 200,
-		Outcome: chaos.OK, Topic: topic, Mark: mark, Group: "a", Stream: stream, Token: fmt.Sprintf("%s/%s/%d", stream, mark, attempt),
-		MessageID: asked.MessageID, Attempt: attempt, DelayMS: none,
+		Outcome: chaos.OK, Topic: topic, Mark: mark, Group: "a", Session: stream, Token: fmt.Sprintf("%s/%s/%d", stream, mark, attempt),
+		MessageID: asked.MessageID, Attempt: attempt, Gen: attempt, DelayMS: none,
 	})
 	return &s.h.Ops[len(s.h.Ops)-1]
 }
 
 // store sets the final contents of Redis to those of the unbroken story.
 func (s *story) store() {
-	entry := func(mark string) Stored {
+	entry := func(mark string, ord int64) Stored {
 		op := s.asked(mark)
-		return Stored{ID: op.MessageID[2:15] + "-0", MessageID: op.MessageID, Mark: mark, Key: op.Key}
+		return Stored{ID: fmt.Sprintf("%s-%d", op.MessageID[2:15], ord), MessageID: op.MessageID, Mark: mark, Key: op.Key}
 	}
-	dead := entry("m5")
+	var entries []Stored
+	for i, mark := range []string{"m1", "m2", "m3", "m4", "m5", "late"} {
+		entries = append(entries, entry(mark, int64(i+1)))
+	}
+	dead := entries[4]
 	dead.Group, dead.Attempts, dead.Topic, dead.Reason = "a", 1, jobs, "requested by the test"
-	last := "1000000000009-0"
 	s.t.Partitions = []Partition{
 		{
-			Topic: jobs, Produced: 6, Entries: []Stored{entry("m1"), entry("m2"), entry("m3"), entry("m4"), entry("m5"), entry("late")},
-			Dead: []Stored{dead}, Groups: []Group{{Group: "a", Last: last, Epoch: 20, Stats: map[string]int64{"acked": 5, "dead": 1}}},
+			Topic: jobs, Ord: 6, Entries: entries, Dead: []Stored{dead},
+			Groups: []Group{{Group: "a", Sent: "1000000000006-6", Stats: map[string]int64{"acked": 5, "dead": 1}}},
 		},
-		{Topic: steps, Produced: 2, Groups: []Group{{Group: "a", Last: last, Epoch: 10, Stats: map[string]int64{"acked": 2}}}},
+		{Topic: steps, Ord: 2, Groups: []Group{{Group: "a", Sent: "1000000000002-2", Stats: map[string]int64{"acked": 2}}}},
 	}
 	s.t.Letters = []Stored{dead}
 	for _, n := range s.t.spots() {
@@ -164,6 +174,9 @@ func (s *story) store() {
 	}
 	s.h.Counts = slices.Clone(s.t.Counts)
 }
+
+// unsettle makes the entry with an ordinal one that the group has not settled.
+func (s *story) unsettle(ord int64) { s.group(jobs).Open = append(s.group(jobs).Open, ord) }
 
 func (s *story) asked(mark string) *Op {
 	for i := range s.h.Ops {
@@ -224,7 +237,7 @@ func TestCheckFindsNothingInARightHistory(t *testing.T) {
 
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	for _, w := range slices.Concat(wrongTaken, wrongGroups, wrongLeases, wrongCounts, wrongHandlers, wrongLooks) {
+	for _, w := range slices.Concat(wrongTaken, wrongGroups, wrongSessions, wrongCounts, wrongHandlers, wrongLooks) {
 		t.Run(string(w.want)+"/"+w.name, func(t *testing.T) {
 			t.Parallel()
 			s := newStory()

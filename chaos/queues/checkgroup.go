@@ -9,58 +9,42 @@ import (
 
 // checkAgain reports deliveries of a message after its ack.
 //
-// A new attempt fences the previous one. So if the ack of one attempt was accepted, no later
-// attempt may exist at any time. The same attempt may come again only while it was already in
-// flight.
+// A new delivery fences the previous one. So if the ack of one was accepted, no later one may exist
+// at any time.
 func (c *checker) checkAgain(msg *message, group string, f *fate) {
 	for _, op := range f.settled {
 		if op.Kind != Ack || op.Outcome != chaos.OK {
 			continue
 		}
 		for _, d := range f.deliveries {
-			if c.rolledBack(d.At, d.At) {
-				continue
-			}
-			late := d.At > op.End+int64(slack) && d.Token != op.Token && !c.held(d.Stream, op.End, d.At)
-			if d.Attempt > op.Attempt || d.Attempt == op.Attempt && late {
-				c.Reportf(Redelivered, msg.topic, d.At, "%s was delivered to %s of group %s as attempt %d, though %s", msg.mark, d.Client, group,
-					d.Attempt, c.op(op))
+			if d.Gen > op.Gen && !c.rolledBack(d.At, d.At) {
+				c.Reportf(Redelivered, msg.topic, d.At, "delivery %d of %s was made to %s of group %s, though %s", d.Gen, msg.mark, d.Client, group,
+					c.op(op))
 			}
 		}
 	}
 }
 
-// checkAttempts checks the attempt numbers of deliveries: from 1 to the topic's maximum, each given
-// out once, and higher than that of a nack before.
+// checkAttempts checks the attempt numbers of deliveries: from 1 to the maximum, never decreasing,
+// and higher than that of a nack before.
 func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 	t := c.topics[msg.topic]
-	by := make(map[int]*Delivery)
 	for _, d := range f.deliveries {
 		if d.Attempt < 1 || t != nil && d.Attempt > t.MaxAttempts {
 			c.Reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s; %d are allowed", d.Attempt, msg.mark, group, t.MaxAttempts)
 		}
-		if c.rolledBack(d.At, d.At) || c.fromRolledBack(d) {
+		if c.rolledBack(0, d.At) {
 			continue
 		}
-		first := by[d.Attempt]
-		switch {
-		case first == nil:
-			by[d.Attempt] = d
-		case f.possiblyReturned(d.At, Release):
-		case first.Stream == d.Stream:
-			c.Reportf(Redelivered, msg.topic, d.At, "attempt %d of %s in group %s was given to one stream twice%s", d.Attempt, msg.mark, group, c.story(f))
-		default:
-			c.Reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two streams%s", d.Attempt, msg.mark, group, c.story(f))
+		for _, e := range f.deliveries {
+			if e.Gen > d.Gen && e.Attempt < d.Attempt {
+				c.Reportf(Attempts, msg.topic, e.At, "delivery %d of %s in group %s was attempt %d, and delivery %d is attempt %d", d.Gen, msg.mark, group,
+					d.Attempt, e.Gen, e.Attempt)
+			}
 		}
-	}
-	// A nack that was accepted leads to the next attempt, even if attempts between were not seen.
-	for _, op := range f.settled {
-		if op.Kind != Nack || op.Outcome != chaos.OK {
-			continue
-		}
-		for _, d := range f.deliveries {
-			if d.At > op.End+int64(slack) && d.Attempt <= op.Attempt && !c.held(d.Stream, op.End, d.At) {
-				c.Reportf(Attempts, msg.topic, d.At, "%s, and then attempt %d came to %s", c.op(op), d.Attempt, d.Client)
+		for _, op := range f.settled {
+			if op.Kind == Nack && op.Outcome == chaos.OK && d.Gen > op.Gen && d.Attempt <= op.Attempt {
+				c.Reportf(Attempts, msg.topic, d.At, "%s, and then delivery %d was attempt %d", c.op(op), d.Gen, d.Attempt)
 			}
 		}
 	}
@@ -94,9 +78,7 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 	case len(f.dead) > 0 && !may && f.dead[0].Attempts < t.MaxAttempts:
 		c.Reportf(DeadLetters, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
 			f.dead[0].Reason, f.dead[0].Attempts, t.MaxAttempts, c.story(f))
-	case len(f.dead) > 0 && f.dead[0].Attempts > t.MaxAttempts+1:
-		// The takeover that finds no attempt left counts as an attempt, though no consumer receives
-		// the message.
+	case len(f.dead) > 0 && f.dead[0].Attempts > t.MaxAttempts:
 		c.Reportf(DeadLetters, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
 			msg.mark, group, f.dead[0].Attempts, t.MaxAttempts)
 	}
@@ -121,16 +103,8 @@ func (c *checker) checkOrder() {
 		}
 	}
 	for l, messages := range lanes {
-		slices.SortFunc(messages, func(a, b *message) int {
-			switch {
-			case after(a.entryID(), b.entryID()):
-				return 1
-			case after(b.entryID(), a.entryID()):
-				return -1
-			default:
-				return cmp.Compare(a.mark, b.mark)
-			}
-		})
+		slices.SortFunc(messages, func(a, b *message) int { return cmp.Compare(a.place(), b.place()) })
+		c.checkOneKey(l, messages)
 		c.checkOvertaken(l, messages)
 		if t := c.topics[l.topic]; t != nil && t.Strict {
 			c.checkStrict(l, messages)
@@ -138,51 +112,28 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// checkOvertaken reports messages that were delivered before an earlier one of their key.
+// checkOvertaken reports messages whose first delivery was made after that of a later one of their
+// key. Retries may be overtaken.
 //
-// Consumers on two streams observe events at different times, so the check is per stream: a stream
-// that receives a message must have received all earlier unsettled messages of the key. So if an
-// earlier message is delivered later, on any stream, and not before on this one, it was skipped.
+// A later message goes to another session only after the earlier one was settled or returned, which
+// its session does after it was received, unless the delivery was held up on its way.
 func (c *checker) checkOvertaken(l lane, messages []*message) {
-	// latest is the time of each message's last delivery, or 0 if it may come at any time. before
-	// is the maximum of latest up to that message.
-	latest, before := make([]int64, len(messages)), make([]int64, len(messages))
-	for i, msg := range messages {
+	var latest *Delivery
+	for _, msg := range slices.Backward(messages) {
 		f := msg.in(l.group)
-		if n := len(f.deliveries); n > 0 && len(f.dead) == 0 && !f.possiblyReturned(forever, Nack, Release) {
-			latest[i] = f.deliveries[n-1].At
+		if len(f.deliveries) == 0 || f.deliveries[0].Gen != 1 {
+			continue
 		}
-		before[i] = max(latest[i], before[max(0, i-1)])
-	}
-	for i, later := range messages {
-		for _, d := range later.in(l.group).deliveries {
-			if c.rolledBack(d.At, d.At) || c.fromRolledBack(d) {
-				continue // acks of earlier messages may be forgotten too, so these may come again
-			}
-			for k := i - 1; k >= 0 && before[k] > d.At; k-- {
-				f := messages[k].in(l.group)
-				if latest[k] <= d.At || c.onItsWay(f, d) {
-					continue
-				}
-				if !slices.ContainsFunc(f.deliveries, func(e *Delivery) bool { return e.Stream == d.Stream && e.At <= d.At }) {
-					c.Reportf(Order, l.topic, d.At, "key %s in group %s: %s was given to %s (%.8s) before %s%s", l.key, l.group, later.mark,
-						d.Client, d.Stream, messages[k].mark, c.story(f))
-				}
-			}
+		d := f.deliveries[0]
+		if latest != nil && d.At > latest.At && !c.rolledBack(d.At, d.At) && !c.fromRolledBack(d) &&
+			(d.Stream == latest.Stream || !c.heldUp(d.Stream, latest.At, d.At)) {
+			c.Reportf(Order, l.topic, d.At, "key %s in group %s: %s was given to %s (%.8s) after the later %s was given to %s at %s%s", l.key, l.group, msg.mark,
+				d.Client, d.Session, latest.Mark, latest.Client, c.since(latest.At), c.story(f))
+		}
+		if latest == nil || d.At < latest.At {
+			latest = d
 		}
 	}
-}
-
-// onItsWay reports whether the last delivery of a message may have been sent before d although it
-// was read after d: its reader was held up, or its attempt is not higher than one seen before d.
-func (c *checker) onItsWay(f *fate, d *Delivery) bool {
-	last, seen := f.deliveries[len(f.deliveries)-1], 0
-	for _, e := range f.deliveries {
-		if e.At <= d.At {
-			seen = max(seen, e.Attempt)
-		}
-	}
-	return last.Attempt <= seen || c.held(last.Stream, d.At, last.At)
 }
 
 // settledBefore reports whether an ack was requested before a time and may have been accepted.
@@ -205,19 +156,19 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 			b := before.in(l.group)
 			if !c.over(before, b, out.At) {
 				c.Reportf(StrictOrder, l.topic, out.At, "key %s in group %s: %s was given to %s (%.8s) while %s was not settled%s", l.key, l.group,
-					later.mark, out.Client, out.Stream, before.mark, c.story(b))
+					later.mark, out.Client, out.Session, before.mark, c.story(b))
 			}
 			seen := 0
 			for _, d := range b.deliveries {
 				if d.At <= out.At {
-					seen = max(seen, d.Attempt)
+					seen = max(seen, d.Gen)
 				}
 			}
 			for _, d := range b.deliveries {
 				// A client that was stopped may read a delivery long after it was sent.
-				if d.At > out.At && d.Attempt > seen && seen > 0 && !c.held(d.Stream, out.At, d.At) {
-					c.Reportf(StrictOrder, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
-						d.Attempt, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
+				if d.At > out.At && d.Gen > seen && seen > 0 && !c.heldUp(d.Stream, out.At, d.At) {
+					c.Reportf(StrictOrder, l.topic, d.At, "key %s in group %s: delivery %d of %s came to %s after %s was out since %s%s", l.key, l.group,
+						d.Gen, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
 				}
 			}
 		}

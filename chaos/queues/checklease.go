@@ -1,13 +1,8 @@
 package queues
 
-import (
-	"slices"
-	"time"
+import "slices"
 
-	"github.com/parleyhq/parley/chaos"
-)
-
-// checkLeases reports leases whose epoch decreased, and epochs that two streams held.
+// checkLeases reports leases whose epoch decreased, and epochs that two nodes held.
 func (c *checker) checkLeases() {
 	for at, leases := range c.leases {
 		holders := make(map[int64]string)
@@ -32,67 +27,6 @@ func (c *checker) checkLeases() {
 	}
 }
 
-// checkFences reports calls that were accepted from a stream, and deliveries to it, while it did
-// not hold the lease of the partition.
-func (c *checker) checkFences() {
-	for i := range c.h.Ops {
-		op := &c.h.Ops[i]
-		d := c.tokens[op.Token]
-		if op.Outcome != chaos.OK || op.Token == "" || d == nil || op.Repeat {
-			continue
-		}
-		if op.Kind == Extend && c.rolledBack(op.Begin-int64(leaseTTL), op.End) {
-			continue // the holder relies on a renewal that Redis has forgotten until the lease ends
-		}
-		if l := c.other(d, op.Begin, op.End); l != nil {
-			c.Reportf(Fence, op.Topic, op.Begin, "%s on partition %d of group %s, which %q had in epoch %d from %s to %s", c.op(op), d.Partition,
-				d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
-		}
-	}
-	for i := range c.h.Deliveries {
-		d := &c.h.Deliveries[i]
-		if l := c.anothers(d); l != nil {
-			c.Reportf(TwoOwners, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
-				d.Client, d.Stream, d.Partition, d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
-		}
-	}
-}
-
-// anothers returns the lease under which a delivery was made if its holder is another stream or
-// nobody, and nil otherwise. A delivery that was read late may have been sent long before, but not
-// before the message was produced.
-func (c *checker) anothers(d *Delivery) *Lease {
-	from := d.At - int64(slack)
-	if l := c.other(d, from, d.At); l != nil && !c.held(d.Stream, from, d.At) {
-		return l
-	}
-	made := (d.MadeMS + 1) * int64(time.Millisecond)
-	if c.rolledBack(made, d.At) {
-		return nil
-	}
-	return c.other(d, made, d.At)
-}
-
-// other returns the lease that lasted all the time between from and to if its holder is another
-// stream than d's or nobody. It returns nil otherwise. A lease lasts from its first to its last
-// observation.
-func (c *checker) other(d *Delivery, from, to int64) *Lease {
-	leases := c.leases[spot{d.Topic, d.Group, d.Partition}]
-	at, _ := slices.BinarySearchFunc(leases, from, func(l *Lease, from int64) int {
-		if l.From > from {
-			return 1
-		}
-		return -1
-	})
-	if at == 0 {
-		return nil
-	}
-	if l := leases[at-1]; l.Holder != d.Stream && l.To >= to {
-		return l
-	}
-	return nil
-}
-
 // spots returns the counters in Redis of every group in every partition.
 func (t *Truth) spots() map[spot]Count {
 	counts := make(map[spot]Count)
@@ -100,12 +34,16 @@ func (t *Truth) spots() map[spot]Count {
 		p := &t.Partitions[i]
 		for k := range p.Groups {
 			g := &p.Groups[k]
+			left := int64(len(p.unsettled(g)))
 			counts[spot{p.Topic, g.Group, p.Partition}] = Count{
-				Topic: p.Topic, Group: g.Group, Partition: p.Partition, Produced: p.Produced, Cancelled: p.Cancelled,
-				Acked: g.Stats["acked"], Dead: g.Stats["dead"], Replayed: g.Stats["replayed"], Trimmed: g.Stats["trimmed"],
-				Skipped: g.Stats["skipped"],
-				Unread:  int64(len(unread(p.Entries, g.Last))), Pending: int64(len(g.Pending)),
-				Retrying: int64(len(g.Retries) + len(g.Retrying)), Parked: int64(len(g.Parked)), Delayed: int64(len(p.Delayed)),
+				Topic: p.Topic, Group: g.Group, Partition: p.Partition, Length: int64(len(p.Entries)),
+				Produced: p.Ord - g.Stats["base"] + int64(len(p.Delayed)) + p.Unscheduled, Scheduled: int64(len(p.Delayed)),
+				Unscheduled: p.Unscheduled, Cancelled: g.Stats["cancelled"], Acked: g.Stats["acked"], Dead: g.Stats["dead"],
+				Expired: g.Stats["expired"], Elsewhere: g.Stats["elsewhere"], Replayed: g.Stats["replayed"],
+				// Entries that are gone and that the group has not looked at are counted when it does.
+				Trimmed:  g.Stats["trimmed"] + p.Ord - ordinal(g.Sent) - (left - int64(len(g.Open))),
+				Waiting:  int64(len(g.Open)) + left - int64(len(g.Open)) - g.Due,
+				Retrying: g.Due,
 			}
 		}
 	}
@@ -165,7 +103,9 @@ func (c *checker) checkCounts() {
 		if s == nil {
 			s = new(sum)
 		}
-		if n.Produced < s.taken || n.Produced > s.mayTaken+anywhere(at).mayTaken {
+		// The number of messages that were cancelled before they were due is lost with the keys.
+		lost := slices.ContainsFunc(c.h.Lost, func(l LostKeys) bool { return l.Topic == at.topic && l.Partition == at.partition })
+		if n.Produced < s.taken && !lost || n.Produced > s.mayTaken+anywhere(at).mayTaken {
 			c.Reportf(Conservation, at.topic, 0, "partition %d counts %d messages taken; %d were acknowledged, %d may have been taken", at.partition,
 				n.Produced, s.taken, s.mayTaken+anywhere(at).mayTaken)
 		}
@@ -203,7 +143,7 @@ func (c *checker) checkTold() {
 	has := c.t.spots()
 	for i := range c.t.Counts {
 		n := c.t.Counts[i]
-		n.At = 0
+		n.At, n.Waiting, n.Running = 0, n.Waiting+n.Running, 0
 		if raw := has[spot{n.Topic, n.Group, n.Partition}]; raw != n {
 			c.Reportf(AdminMismatch, n.Topic, 0, "partition %d of group %s is counted as %+v and is %+v", n.Partition, n.Group, n, raw)
 		}

@@ -10,7 +10,9 @@ import (
 // checkSeen checks that leases and counters were observed whenever no fault was active, and that no
 // worker of the SDK gave up.
 func (c *checker) checkSeen() {
-	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
+	for name, n := range map[string]int{
+		"lease": len(c.h.Leases), "contact": len(c.h.Contacts), "count": len(c.h.Counts), "last count": len(c.t.Counts),
+	} {
 		if n == 0 {
 			c.Reportf(chaos.Unobserved, "", 0, "no %s was seen", name)
 		}

@@ -36,6 +36,13 @@ func newClient(addr, token string) *client {
 	}
 }
 
+// with returns the client with another token.
+func (c *client) with(token string) *client {
+	other := *c
+	other.Conn = c.Conn.With(token)
+	return &other
+}
+
 // call returns a context for one call, with the token and a timeout of callLimit.
 func (c *client) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return c.Call(ctx, callLimit)
@@ -66,6 +73,8 @@ const (
 	bury   = "bury"   // the consumer sends it to the dead letters
 	hand   = "hand"   // half of its attempts are released, by Release
 	long   = "long"   // takes longer than the ack timeout and is extended
+	late   = "late"   // the first attempt takes longer than the ack timeout and is not extended
+	lethal = "lethal" // the first two attempts kill the process, if it is one that faults kill
 )
 
 // nackReason is the reason in every nack.
@@ -106,11 +115,17 @@ func decide(rng *rand.Rand, mark string, attempt int) verdict {
 // rejectCode is one of the topics' non_retryable_codes.
 const rejectCode = "rejected"
 
+// maxPayload is the largest size of a payload.
+const maxPayload = 256 << 10
+
 // payload returns a message's payload: its mark, a separator, and filler of random length. One in
-// 50 payloads has thousands of bytes.
+// 50 payloads has thousands of bytes, and one in 400 the largest size.
 func payload(rng *rand.Rand, mark string) []byte {
 	n := rng.IntN(100)
-	if rng.IntN(50) == 0 {
+	switch {
+	case rng.IntN(400) == 0:
+		n = maxPayload - len(mark) - 3
+	case rng.IntN(50) == 0:
 		n = 4000 + rng.IntN(8000)
 	}
 	return append([]byte(mark+"|"), bytes.Repeat([]byte{0xff, 0, '\r'}, n/3)...)
@@ -155,16 +170,12 @@ func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []
 	}
 }
 
-// produced and scheduled copy the result of an accepted message into op. They ignore other results.
+// produced copies the result of an accepted message into op. It ignores other results.
 func (op *Op) produced(r *parleyv1.ProduceResult) {
 	if m := r.GetProduced(); m != nil {
 		op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()
-	}
-}
-
-func (op *Op) scheduled(r *parleyv1.ScheduleResult) {
-	if s := r.GetScheduled(); s != nil {
-		op.MessageID, op.Partition, op.Duplicate = s.GetMessageId(), int(s.GetPartition()), s.GetDuplicate()
-		op.DueMS = s.GetDueTime().AsTime().UnixMilli()
+		if m.GetDueTime() != nil {
+			op.DueMS = m.GetDueTime().AsTime().UnixMilli()
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -8,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/internal/rig"
 )
 
 // Consumer configures a consumer. A consumer process reads it as a line of JSON from its input.
@@ -21,21 +22,32 @@ type Consumer struct {
 	// Addrs are the nodes that it connects to, one after another as streams end.
 	Addrs []string `json:"addrs,omitempty"`
 	Token string   `json:"token,omitempty"`
-	Seed  uint64   `json:"seed,omitempty"`
-	Topic string   `json:"topic,omitempty"`
-	Group string   `json:"group,omitempty"`
+	// Secret, unless it is empty, signs tokens that are valid for TokenTTL each, instead of Token.
+	Secret   []byte        `json:"secret,omitempty"`
+	TokenTTL time.Duration `json:"token_ttl,omitempty"`
+	Seed     uint64        `json:"seed,omitempty"`
+	Topic    string        `json:"topic,omitempty"`
+	Group    string        `json:"group,omitempty"`
 	// Bidi settles deliveries on the stream. Otherwise they are settled by calls to any node.
 	Bidi bool `json:"bidi,omitempty"`
 	// SDK consumes through the SDK's Worker.
 	SDK bool `json:"sdk,omitempty"`
-	// Credits is the stream's window in messages. 0 means 100.
-	Credits int64 `json:"credits,omitempty"`
-	// AckTimeout is the stream's ack timeout. 0 means 2 s.
+	// Concurrency is how many messages the consumer handles at the same time. 0 means 20.
+	Concurrency int `json:"concurrency,omitempty"`
+	// InFlight is how many messages it holds at most. 0 means 100.
+	InFlight int `json:"in_flight,omitempty"`
+	// Forgets makes it start a new session with each stream, instead of resuming the last one.
+	Forgets bool `json:"forgets,omitempty"`
+	// Reports makes it report what it begins.
+	Reports bool `json:"reports,omitempty"`
+	// AckTimeout is the ack timeout of its deliveries. 0 means 5 s.
 	AckTimeout time.Duration `json:"ack_timeout,omitempty"`
 	// Work is the maximum time that the consumer spends on a batch of messages. 0 means none.
 	Work time.Duration `json:"work,omitempty"`
 	// Pause is how long it stops reading after a frame, one time in 20. 0 means never.
 	Pause time.Duration `json:"pause,omitempty"`
+	// Mortal makes the process end when it handles a lethal message.
+	Mortal bool `json:"mortal,omitempty"`
 	// Mended makes the consumer acknowledge every message at once, regardless of its mark.
 	Mended bool `json:"mended,omitempty"`
 }
@@ -53,12 +65,8 @@ type consumer struct {
 const workers = 3
 
 func (c *Consumer) setDefaults() {
-	if c.Credits == 0 {
-		c.Credits = 100
-	}
-	if c.AckTimeout == 0 {
-		c.AckTimeout = 2 * time.Second
-	}
+	c.Concurrency, c.InFlight = cmp.Or(c.Concurrency, 20), cmp.Or(c.InFlight, 100)
+	c.AckTimeout = cmp.Or(c.AckTimeout, 5*time.Second)
 }
 
 func newConsumer(c Consumer, out sink) *consumer {
@@ -70,70 +78,153 @@ func newConsumer(c Consumer, out sink) *consumer {
 	return w
 }
 
-// run consumes on one stream after another until ctx ends.
+// run consumes on one stream after another until ctx ends. Streams that resume a session belong to
+// one member.
 func (w *consumer) run(ctx context.Context) {
 	rng := chaos.Source(w.Seed, w.Name)
+	var m *member
 	for at := 0; ctx.Err() == nil; at++ {
-		w.consume(ctx, w.clients[at%len(w.clients)], rng.Uint64())
+		if m == nil {
+			m = w.join(ctx, rng.Uint64())
+		}
+		if !m.consume(ctx, w.client(at)) || w.Forgets {
+			m.end()
+			m = nil
+		}
 		chaos.Sleep(ctx, 100*time.Millisecond+rand.N(200*time.Millisecond))
+	}
+	if m != nil {
+		m.end()
 	}
 	for _, c := range w.clients {
 		c.Close()
 	}
 }
 
-// streaming is one stream of a consumer. doneN and doneSz are the number and the bytes of the
-// messages that it has settled.
-type streaming struct {
-	*consumer
-
-	info Stream
-	link link
-	todo chan *parleyv1.Delivery
-	// heard is when the stream last received a frame.
-	heard atomic.Int64
-
-	mu     sync.Mutex // guards the fields below
-	doneN  int64
-	doneSz int64
+// client returns the client for a node, by number, with a token that is valid.
+func (w *consumer) client(n int) *client {
+	c := w.clients[n%len(w.clients)]
+	if len(w.Secret) == 0 {
+		return c
+	}
+	token, err := rig.Token(w.Secret, "chaos", w.TokenTTL, nil)
+	if err != nil {
+		return c // impossible: the secret is the fleet's own
+	}
+	return c.with(token)
 }
 
-// maxBytes is the window of each stream in bytes.
+// member is a session of a consumer, with the deliveries that it has.
+type member struct {
+	*consumer
+
+	todo chan *parleyv1.Delivery
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu sync.Mutex // guards the fields below
+	// id is "" before the first stream has begun.
+	id      string
+	resumes int64
+	held    map[string]*parleyv1.Delivery // by token
+	link    link                        // of the latest stream
+	// contact is when contact was confirmed last, as far as is known, and grace how long the session
+	// lives without.
+	contact int64
+	grace   time.Duration
+}
+
+// join starts the goroutines of a new member. It has no session yet.
+func (w *consumer) join(ctx context.Context, seed uint64) *member {
+	ctx, stop := context.WithCancel(ctx)
+	m := &member{consumer: w, todo: make(chan *parleyv1.Delivery, 10_000), stop: stop, held: make(map[string]*parleyv1.Delivery)}
+	for i := range workers {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		m.work.Go(func() { m.settleAll(ctx, rng) })
+	}
+	return m
+}
+
+// end stops the member's goroutines. Its session ends on its own.
+func (m *member) end() {
+	m.stop()
+	m.work.Wait()
+}
+
+// streaming is one stream of a member.
+type streaming struct {
+	*member
+
+	info Stream
+	// heard is when the stream last received a frame.
+	heard atomic.Int64
+}
+
+// maxBytes bounds what each session holds, in bytes.
 const maxBytes = 4 << 20
 
-func (w *consumer) consume(ctx context.Context, c *client, seed uint64) {
+// consume consumes on one stream, until it ends. It reports whether the session may be resumed.
+func (m *member) consume(ctx context.Context, c *client) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	start := &parleyv1.ConsumeRequest{
-		Topic: w.Topic, Group: w.Group, Consumer: w.Name, MaxMessages: w.Credits, MaxBytes: proto.Int64(maxBytes),
-		AckTimeout: durationpb.New(w.AckTimeout),
-	}
-	s := &streaming{consumer: w, todo: make(chan *parleyv1.Delivery, w.Credits+1)}
+	s := &streaming{member: m}
 	s.heard.Store(now())
-	s.info = Stream{Client: w.Name, Addr: c.Addr, Topic: w.Topic, Group: w.Group, Slow: w.Pause > 0}
-	s.link = &unary{s: s}
-	if w.Bidi {
-		s.link = newBidi(s)
+	start := m.request()
+	s.info = Stream{
+		ID: fmt.Sprintf("%s/s%d", m.Name, m.n.Add(1)), Client: m.Name, Addr: c.Addr, Topic: m.Topic, Group: m.Group, Asked: now(),
+		Slow: m.Pause > 0, Concurrency: m.Concurrency, AckTimeout: m.AckTimeout, Reports: m.Reports, Session: start.GetResume().GetSessionId(),
+		Resumes: start.GetResume().GetResumes(),
 	}
+	for _, held := range start.GetResume().GetHeld() {
+		s.info.Held = append(s.info.Held, held.GetToken())
+	}
+	var l link = &unary{s: s}
+	if m.Bidi {
+		l = newBidi(s)
+	}
+	m.mu.Lock()
+	m.link = l
+	m.mu.Unlock()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { s.listen(ctx, cancel) })
-	for i := range workers {
-		wg.Go(func() { s.work(ctx, rand.New(rand.NewPCG(seed, uint64(i)))) }) //nolint:gosec // an index
-	}
-	err := s.link.consume(c.Authorize(ctx), c, start)
-	if s.info.ID == "" {
-		return
-	}
+	err := l.consume(c.Authorize(ctx), c, start)
 	e := chaos.EndingOf(err)
-	s.info.End, s.info.Reason = now(), fmt.Sprintf("%s %s", e.Reason, e)
-	w.out.write(line{Stream: &s.info})
+	if s.info.Begin != 0 {
+		s.info.End, s.info.Reason = now(), fmt.Sprintf("%s %s", e.Reason, e)
+		info := s.info
+		m.out.write(line{Stream: &info})
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	over := now()-m.contact >= int64(m.grace) && len(m.held) > 0
+	return m.id != "" && !over && e.Reason != parleyv1.ErrorReason_ERROR_REASON_SESSION_LOST
+}
+
+// request returns the request of the next stream, which resumes the session if there is one.
+func (m *member) request() *parleyv1.ConsumeRequest {
+	req := &parleyv1.ConsumeRequest{
+		Topics: []string{m.Topic}, Group: m.Group, Consumer: m.Name, Concurrency: int32(m.Concurrency), //nolint:gosec // few
+		MaxInFlight: int32(m.InFlight), MaxInFlightBytes: maxBytes, //nolint:gosec // few
+		AckTimeout: durationpb.New(m.AckTimeout), ReportsBegun: m.Reports,
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == "" {
+		return req
+	}
+	m.resumes++
+	req.Resume = &parleyv1.Resume{SessionId: m.id, Resumes: m.resumes}
+	for token := range m.held {
+		req.Resume.Held = append(req.Resume.Held, &parleyv1.HeldDelivery{Token: token, Begun: !m.Reports})
+	}
+	return req
 }
 
 // listen cancels a stream that has been silent for too long.
 func (s *streaming) listen(ctx context.Context, cancel context.CancelFunc) {
-	for chaos.Sleep(ctx, time.Second) {
+	for chaos.Sleep(ctx, 100*time.Millisecond) {
 		if now()-s.heard.Load() > int64(streamSilence+s.Pause) {
 			cancel()
 			return
@@ -143,20 +234,34 @@ func (s *streaming) listen(ctx context.Context, cancel context.CancelFunc) {
 
 // streamSilence is how long a stream may be silent before it counts as dead. The nodes send
 // heartbeats every second.
-const streamSilence = 5 * time.Second
+const streamSilence = 2500 * time.Millisecond
 
-// frame records the stream's info and the deliveries in a frame of the stream, and passes the
-// deliveries on to work.
+// frame records a frame of the stream, and passes its deliveries on to the member's goroutines.
 func (s *streaming) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	at := now()
 	s.heard.Store(at)
-	if f.GetInfo() != nil {
-		s.info.ID, s.info.Begin = f.GetInfo().GetStreamId(), at
-		info := s.info
-		s.out.write(line{Stream: &info})
+	for _, l := range s.info.noted(f, at) {
+		s.out.write(l)
+		s.mu.Lock()
+		if l.Stream != nil {
+			s.id, s.grace = l.Stream.Session, l.Stream.Grace
+		}
+		if l.Contact != nil {
+			s.contact = max(s.contact, l.Contact.Confirmed)
+		}
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	for _, lost := range [][]string{f.GetStarted().GetLost().GetTokens(), f.GetLost().GetTokens()} {
+		for _, token := range lost {
+			delete(s.held, token)
+		}
 	}
 	for _, d := range f.GetDeliveries().GetDeliveries() {
-		s.out.write(line{Delivery: newDelivery(&s.info, d, at)})
+		s.held[d.GetToken()] = d
+	}
+	s.mu.Unlock()
+	for _, d := range f.GetDeliveries().GetDeliveries() {
 		select {
 		case s.todo <- d:
 		case <-ctx.Done():
@@ -168,150 +273,35 @@ func (s *streaming) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	}
 }
 
+// noted returns what is recorded of a frame that came at a time. The first frame completes s.
+func (s *Stream) noted(f *parleyv1.ConsumeResponse, at int64) []line {
+	var lines []line
+	switch {
+	case f.GetStarted() != nil:
+		first := f.GetStarted()
+		fresh := s.Session == ""
+		s.Session, s.Begin, s.Grace = first.GetSessionId(), at, first.GetResumeGrace().AsDuration()
+		info := *s
+		lines = append(lines, line{Stream: &info})
+		if fresh {
+			lines = append(lines, line{Contact: &Contact{Session: s.Session, At: at, Confirmed: at}})
+		}
+	case f.GetHeartbeat() != nil:
+		ago := f.GetHeartbeat().GetUnconfirmed().AsDuration()
+		lines = append(lines, line{Contact: &Contact{Session: s.Session, At: at, Confirmed: at - int64(ago)}})
+	default:
+	}
+	for _, d := range f.GetDeliveries().GetDeliveries() {
+		lines = append(lines, line{Delivery: newDelivery(s, d, at)})
+	}
+	return lines
+}
+
 // newDelivery returns the record of a delivery on a stream.
 func newDelivery(s *Stream, d *parleyv1.Delivery, at int64) *Delivery {
 	return &Delivery{
-		At: at, Client: s.Client, Topic: s.Topic, Group: s.Group, Stream: s.ID, Token: d.GetToken(), MessageID: d.GetMessageId(),
-		Partition: int(d.GetPartition()), Key: d.GetKey(), Mark: markOf(d.GetPayload()), Attempt: int(d.GetAttempt()),
-		MadeMS: d.GetProduceTime().AsTime().UnixMilli(),
-	}
-}
-
-// work settles the stream's deliveries, a few at a time, until ctx ends.
-func (s *streaming) work(ctx context.Context, rng *rand.Rand) {
-	for {
-		var batch []*parleyv1.Delivery
-		select {
-		case <-ctx.Done():
-			return
-		case d := <-s.todo:
-			batch = append(batch, d)
-		}
-	more:
-		for range rng.IntN(10) {
-			select {
-			case d := <-s.todo:
-				batch = append(batch, d)
-			default:
-				break more
-			}
-		}
-		if s.Work > 0 {
-			chaos.Sleep(ctx, time.Duration(rng.Int64N(int64(s.Work))))
-		}
-		s.settle(ctx, rng, batch)
-	}
-}
-
-// settle settles some deliveries according to their marks, and grants new credits for them.
-func (s *streaming) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv1.Delivery) {
-	var acks, nacks []*task
-	for _, d := range batch {
-		t := s.task(rng, d)
-		switch {
-		case t.op.Kind == Ack && kindOf(t.op.Mark) == long && !s.Mended:
-			s.extendTwice(ctx, d)
-			acks = append(acks, t)
-		case t.op.Kind == Ack:
-			acks = append(acks, t)
-		default:
-			nacks = append(nacks, t)
-		}
-	}
-	s.settleTasks(ctx, acks)
-	s.settleTasks(ctx, nacks)
-	s.mu.Lock()
-	for _, d := range batch {
-		s.doneN++
-		s.doneSz += int64(len(d.GetPayload()) + len(d.GetKey()))
-	}
-	messages, bytes := s.doneN+s.Credits, s.doneSz+maxBytes
-	s.mu.Unlock()
-	s.link.grant(ctx, messages, bytes)
-}
-
-// task is the settlement of one delivery.
-type task struct {
-	op   *Op
-	nack *parleyv1.NackItem
-}
-
-// task returns the settlement of a delivery.
-func (s *streaming) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
-	mark := markOf(d.GetPayload())
-	v := verdict{kind: Ack, delayMS: none}
-	if !s.Mended {
-		v = decide(rng, mark, int(d.GetAttempt()))
-	}
-	t := &task{
-		op: &Op{
-			Client: s.Name, Addr: s.info.Addr, Kind: v.kind, Topic: s.Topic, Mark: mark, MessageID: d.GetMessageId(), Group: s.Group,
-			Stream: s.info.ID, Token: d.GetToken(), Attempt: int(d.GetAttempt()), DelayMS: v.delayMS, Partition: int(d.GetPartition()),
-			Dead: v.dead(),
-		},
-		nack: v.nack(d.GetToken()),
-	}
-	return t
-}
-
-// nack returns the request for the verdict of a nack or a release.
-func (v verdict) nack(token string) *parleyv1.NackItem {
-	if v.kind == Release {
-		return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
-	}
-	item := &parleyv1.NackItem{Token: token, Reason: nackReason, Code: v.code}
-	if v.bury {
-		item.Outcome = &parleyv1.NackItem_DeadLetter{DeadLetter: &parleyv1.NackDeadLetter{}}
-		return item
-	}
-	retry := &parleyv1.NackRetry{}
-	if v.delayMS != none {
-		retry.Delay = durationpb.New(time.Duration(v.delayMS) * time.Millisecond)
-	}
-	item.Outcome = &parleyv1.NackItem_Retry{Retry: retry}
-	return item
-}
-
-// extendTwice simulates work that takes longer than the ack timeout, and extends the deadline
-// twice.
-func (s *streaming) extendTwice(ctx context.Context, d *parleyv1.Delivery) {
-	for range 2 {
-		chaos.Sleep(ctx, s.AckTimeout*2/3)
-		op := s.task(nil, &parleyv1.Delivery{
-			Token: d.GetToken(), MessageId: d.GetMessageId(), Payload: d.GetPayload(), Attempt: d.GetAttempt(), Partition: d.GetPartition(),
-		}).op
-		op.Kind = Extend
-		s.settleTasks(ctx, []*task{{op: op}})
-	}
-}
-
-// settleTasks settles some deliveries, all of one kind, in one call. It retries those of unknown
-// outcome, up to three times: settlements are idempotent.
-func (s *streaming) settleTasks(ctx context.Context, tasks []*task) {
-	for try := 0; len(tasks) > 0 && try < 4; try++ {
-		if try > 0 && !chaos.Sleep(ctx, 200*time.Millisecond) {
-			return
-		}
-		for _, t := range tasks {
-			t.op.ID, t.op.Begin, t.op.End, t.op.Outcome = fmt.Sprintf("%s/%d", s.Name, s.n.Add(1)), now(), 0, ""
-			t.op.Reason, t.op.Err = "", ""
-			s.out.write(line{Op: t.op})
-		}
-		results, err := s.link.settle(context.WithoutCancel(ctx), tasks)
-		ops := make([]*Op, len(tasks))
-		for i, t := range tasks {
-			ops[i] = t.op
-		}
-		endAll(ops, results, err, nil)
-		var open []*task
-		for _, t := range tasks {
-			s.out.write(line{Op: t.op})
-			if t.op.Outcome == chaos.Unknown {
-				again := *t.op
-				again.Repeat = true
-				open = append(open, &task{&again, t.nack})
-			}
-		}
-		tasks = open
+		At: at, Client: s.Client, Topic: s.Topic, Group: s.Group, Stream: s.ID, Session: s.Session, Token: d.GetToken(),
+		MessageID: d.GetMessageId(), Partition: int(d.GetPartition()), Key: d.GetKey(), Mark: markOf(d.GetPayload()),
+		Attempt: int(d.GetAttempt()), Gen: int(d.GetDelivery()),
 	}
 }

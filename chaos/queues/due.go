@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
@@ -43,7 +41,7 @@ func (r *run) runDue(ctx context.Context) {
 	defer wg.Wait()
 	for i := range r.clients {
 		c := Consumer{
-			Name: fmt.Sprintf("due-%d", i), Addrs: r.Addrs(i), Token: r.token, Seed: r.Seed, Topic: due, Group: "a", Bidi: i%2 == 0, Credits: 5000,
+			Name: fmt.Sprintf("due-%d", i), Addrs: r.Addrs(i), Token: r.token, Seed: r.Seed, Topic: due, Group: "a", Bidi: i%2 == 0, Concurrency: 1000, InFlight: 5000,
 			AckTimeout: 20 * time.Second,
 		}
 		wg.Go(func() { newConsumer(c, r.rec).run(ctx) })
@@ -56,7 +54,7 @@ func (r *run) runDue(ctx context.Context) {
 // scheduleDue schedules up to dueBatch messages, from the index from on, in one call. All r.due
 // messages together are due in equal intervals during the second after at.
 func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.Time, from int) {
-	req := &parleyv1.ScheduleRequest{Topic: due}
+	req := &parleyv1.ProduceRequest{Topic: due}
 	var ops []*Op
 	for i := from; i < min(from+dueBatch, r.due); i++ {
 		when := at.Add(time.Second * time.Duration(i) / time.Duration(r.due)).Truncate(time.Millisecond)
@@ -69,15 +67,12 @@ func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.T
 		// partition.
 		op.Key = mark
 		ops = append(ops, op)
-		req.Messages = append(req.Messages, &parleyv1.ScheduledMessage{
-			Message: &parleyv1.QueueMessage{Key: op.Key, Payload: []byte(mark)},
-			Due:     &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(when)},
-		})
+		req.Messages = append(req.Messages, withDue(&parleyv1.QueueMessage{Key: op.Key, Payload: []byte(mark)}, op))
 	}
 	ctx, cancel := c.call(ctx)
 	defer cancel()
-	res, err := c.Schedule(ctx, req)
-	endAll(ops, res.GetResults(), err, (*Op).scheduled)
+	res, err := c.Produce(ctx, req)
+	endAll(ops, res.GetResults(), err, (*Op).produced)
 	for _, op := range ops {
 		r.rec.write(line{Op: op})
 	}

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // sdkPatience is the timeout of one attempt of the SDK. Requests on a stream may take four times as
@@ -22,7 +23,7 @@ const sdkPatience = 1500 * time.Millisecond
 // the handler its results.
 func handle(ctx context.Context, c Consumer, out sink) error {
 	c.setDefaults()
-	client, err := parley.New(strings.Join(c.Addrs, ","), parley.WithToken(c.Token), parley.WithAttemptTimeout(sdkPatience),
+	client, err := parley.New(strings.Join(c.Addrs, ","), c.credentials(), parley.WithAttemptTimeout(sdkPatience),
 		parley.WithInterceptors(newTap(c, out)))
 	if err != nil {
 		return err
@@ -30,16 +31,30 @@ func handle(ctx context.Context, c Consumer, out sink) error {
 	defer client.Close()
 	h := &handler{consumer: c, out: out, rng: chaos.Source(c.Seed, c.Name)}
 	opts := []queue.WorkerOption{
-		queue.WithConsumerName(c.Name), queue.WithWindow(int(c.Credits), maxBytes), queue.WithAckTimeout(c.AckTimeout),
+		queue.WithConsumerName(c.Name), queue.WithMaxInFlight(c.InFlight, maxBytes), queue.WithAckTimeout(c.AckTimeout),
 		queue.WithConcurrency(sdkConcurrency), queue.WithStopTimeout(callLimit),
 	}
 	if !c.Bidi {
 		opts = append(opts, queue.WithUnaryCalls())
 	}
-	if err := queue.NewWorker(client, c.Topic, c.Group, h.handle, opts...).Run(ctx); err != nil {
+	if err := queue.NewWorker(client, c.Group, opts...).Handle(c.Topic, h.handle).Run(ctx); err != nil {
 		out.write(line{Failure: &Failure{Who: Working, Addr: c.Name, Begin: now(), End: now(), Err: err.Error()}})
 	}
 	return nil
+}
+
+// lethalAfter is how long a handler has a lethal message before it dies, so that the server knows
+// that it has begun it.
+const lethalAfter = 100 * time.Millisecond
+
+// credentials returns the option with the consumer's tokens.
+func (c *Consumer) credentials() parley.Option {
+	if len(c.Secret) == 0 {
+		return parley.WithToken(c.Token)
+	}
+	return parley.WithTokenSource(func(context.Context) (string, error) {
+		return rig.Token(c.Secret, "chaos", c.TokenTTL, nil)
+	})
 }
 
 // sdkConcurrency exceeds the number of keys of a partition, so that only messages of one key wait
@@ -58,6 +73,10 @@ type handler struct {
 // handle is the Worker's queue.Handler. It works for a while, records its result and returns it.
 func (h *handler) handle(ctx context.Context, d *queue.Delivery) error {
 	c, begin, mark := &h.consumer, now(), markOf(d.Payload)
+	if kindOf(mark) == lethal {
+		chaos.Sleep(ctx, lethalAfter)
+		c.die(lethal, d.Attempt)
+	}
 	h.mu.Lock()
 	v := decide(h.rng, mark, d.Attempt)
 	work := time.Duration(h.rng.Int64N(int64(c.Work) + 1))

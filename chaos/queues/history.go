@@ -1,6 +1,8 @@
 package queues
 
 import (
+	"time"
+
 	"github.com/parleyhq/parley/chaos"
 )
 
@@ -17,6 +19,10 @@ const (
 	Nack       Kind = "nack"
 	Release    Kind = "release"
 	Extend     Kind = "extend"
+	// Begun reports that a handler has begun a delivery.
+	Begun Kind = "begun"
+	// Leave ends a session.
+	Leave Kind = "leave"
 )
 
 // produces reports whether the call adds a message to a topic.
@@ -64,11 +70,13 @@ type Op struct {
 	// DueMS is the due time in the answer.
 	DueMS int64 `json:"due_ms,omitempty"`
 
-	// Set for a settlement or an extension.
+	// Set for a settlement, an extension or a begun mark. Leave has Group and Session.
 	Group   string `json:"group,omitempty"`
-	Stream  string `json:"stream,omitempty"`
+	Session string `json:"session,omitempty"`
+	// Token is empty in an extension of all deliveries of the session.
 	Token   string `json:"token,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
+	Gen     int    `json:"gen,omitempty"`
 	// Dead is set if the nack requests a dead letter, by its flag or its code.
 	Dead bool `json:"dead,omitempty"`
 
@@ -78,19 +86,21 @@ type Op struct {
 
 // Delivery is a message that a consumer received.
 type Delivery struct {
-	At        int64  `json:"at"`
-	Client    string `json:"client"`
-	Topic     string `json:"topic"`
-	Group     string `json:"group"`
+	At     int64  `json:"at"`
+	Client string `json:"client"`
+	Topic  string `json:"topic"`
+	Group  string `json:"group"`
+	// Stream is the ID of the Stream that it came on, Session the server's name of the session.
 	Stream    string `json:"stream"`
+	Session   string `json:"session"`
 	Token     string `json:"token"`
 	MessageID string `json:"message_id"`
 	Partition int    `json:"partition"`
 	Key       string `json:"key,omitempty"`
 	Mark      string `json:"mark"`
 	Attempt   int    `json:"attempt"`
-	// MadeMS is when Redis stored the message, according to the delivery.
-	MadeMS int64 `json:"made_ms"`
+	// Gen counts the deliveries of the message to the group, from 1.
+	Gen int `json:"gen"`
 }
 
 // Handled is a delivery that a handler of the SDK's Worker has finished, with its result.
@@ -111,19 +121,41 @@ type Handled struct {
 	Dead    bool  `json:"dead,omitempty"`
 }
 
-// Stream is a consumer's stream.
+// Stream is one stream of a consumer. Several streams, one after another, belong to a session.
 type Stream struct {
-	ID     string `json:"id"`
-	Client string `json:"client"`
-	Addr   string `json:"addr"`
-	Topic  string `json:"topic"`
-	Group  string `json:"group"`
-	Begin  int64  `json:"begin"`
+	// ID is the client's name and a number.
+	ID      string `json:"id"`
+	Session string `json:"session"`
+	Client  string `json:"client"`
+	Addr    string `json:"addr"`
+	Topic   string `json:"topic"`
+	Group   string `json:"group"`
+	// Asked is when the stream was requested, Begin when its first frame came.
+	Asked int64 `json:"asked"`
+	Begin int64 `json:"begin"`
 	// End is when the stream ended. It is 0 if the client's process was killed before.
 	End    int64  `json:"end,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Slow is set if the client pauses at times before it reads the next frame.
 	Slow bool `json:"slow,omitempty"`
+	// Resumes is 0 for the first stream of a session. Held are the tokens that the client presented
+	// when it resumed the session, with and without verdicts.
+	Resumes int64    `json:"resumes,omitempty"`
+	Held    []string `json:"held,omitempty"`
+	// Concurrency, AckTimeout and Reports are those of the request: Reports is set if the client
+	// reports what its handlers begin.
+	Concurrency int           `json:"concurrency"`
+	AckTimeout  time.Duration `json:"ack_timeout"`
+	Reports     bool          `json:"reports,omitempty"`
+	// Grace is the session's resume grace.
+	Grace time.Duration `json:"grace"`
+}
+
+// Contact is a frame that tells a session when its contact was confirmed last.
+type Contact struct {
+	Session   string `json:"session"`
+	At        int64  `json:"at"`
+	Confirmed int64  `json:"confirmed"`
 }
 
 // Lease is an observed state of a partition's lease, which lasted at least from From to To.
@@ -131,7 +163,7 @@ type Lease struct {
 	Topic     string `json:"topic"`
 	Group     string `json:"group"`
 	Partition int    `json:"partition"`
-	// Holder is the id of the stream, or "" for none.
+	// Holder is the id of the node, or "" for none.
 	Holder string `json:"holder,omitempty"`
 	Epoch  int64  `json:"epoch"`
 	From   int64  `json:"from"`
@@ -145,28 +177,34 @@ type Count struct {
 	Group     string `json:"group"`
 	Partition int    `json:"partition"`
 
+	Length    int64 `json:"length"`
 	Produced  int64 `json:"produced"`
-	Cancelled int64 `json:"cancelled"`
-	Acked     int64 `json:"acked"`
-	Dead      int64 `json:"dead"`
-	Replayed  int64 `json:"replayed"`
-	Unread    int64 `json:"unread"`
-	Pending   int64 `json:"pending"`
-	Retrying  int64 `json:"retrying"`
-	Parked    int64 `json:"parked"`
-	Delayed   int64 `json:"delayed"`
-	Trimmed   int64 `json:"trimmed"`
-	Skipped   int64 `json:"skipped"`
+	Scheduled int64 `json:"scheduled"`
+	// Unscheduled counts messages that were cancelled before they were due, Cancelled those that were
+	// cancelled later, in this group.
+	Unscheduled int64 `json:"unscheduled"`
+	Cancelled   int64 `json:"cancelled"`
+	Acked       int64 `json:"acked"`
+	Dead        int64 `json:"dead"`
+	Expired     int64 `json:"expired"`
+	Trimmed     int64 `json:"trimmed"`
+	Elsewhere   int64 `json:"elsewhere"`
+	Replayed    int64 `json:"replayed"`
+	// Waiting and Running are one number in Redis, which does not know what sessions hold. The truth
+	// has it as Waiting.
+	Waiting  int64 `json:"waiting"`
+	Running  int64 `json:"running"`
+	Retrying int64 `json:"retrying"`
 }
 
 // imbalance returns the number of messages that came in minus those that the other counters account
 // for. It must be 0.
 func (c *Count) imbalance() int64 {
-	return c.Produced - c.Cancelled + c.Replayed - c.Acked - c.Dead - c.Trimmed - c.Skipped - c.waiting()
+	return c.Produced + c.Replayed - c.Unscheduled - c.Cancelled - c.Acked - c.Dead - c.Expired - c.Trimmed - c.Elsewhere - c.unsettled()
 }
 
-// waiting returns the number of unsettled messages of the group, including delayed ones.
-func (c *Count) waiting() int64 { return c.Unread + c.Pending + c.Retrying + c.Parked + c.Delayed }
+// unsettled returns the number of unsettled messages of the group, including scheduled ones.
+func (c *Count) unsettled() int64 { return c.Waiting + c.Running + c.Retrying + c.Scheduled }
 
 // Topic is a topic of the run, with the settings that the checks depend on.
 type Topic struct {
@@ -201,6 +239,13 @@ type Failure struct {
 	Err string `json:"err"`
 }
 
+// LostKeys is a fault KeysLost.
+type LostKeys struct {
+	At        int64  `json:"at"`
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+}
+
 // Window is a time span, in nanoseconds since 1970.
 type Window struct {
 	From int64 `json:"from"`
@@ -215,6 +260,7 @@ type History struct {
 	Ops        []Op
 	Deliveries []Delivery
 	Streams    []Stream
+	Contacts   []Contact
 	Leases     []Lease
 	Counts     []Count
 	// Workers are the names of the processes that consume through the SDK. The client of each start
@@ -222,6 +268,8 @@ type History struct {
 	Workers  []string
 	Handled  []Handled
 	Failures []Failure
+	// Lost are the keys that were deleted.
+	Lost []LostKeys
 	// Past are the times whose changes Redis may have forgotten, as after a promotion.
 	Past []Window
 	// Undrained describes the messages that were not settled in time at the end. It is "" if all

@@ -6,25 +6,21 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 
-	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// link is how a consumer settles and grants credits: on the stream itself or by separate calls.
+// link is how a consumer settles: on the stream itself or by separate calls.
 type link interface {
 	// consume passes every frame to the consumer until the stream ends.
 	consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error
 	// settle makes one call for tasks of one kind, and returns the result of each.
 	settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleResult, error)
-	// grant grants credits up to these totals since the stream began.
-	grant(ctx context.Context, messages, bytes int64)
 }
 
-// unary consumes from a server stream. It settles and grants by unary calls to random nodes.
+// unary consumes from a server stream. It settles by unary calls to random nodes.
 type unary struct{ s *streaming }
 
 func (u *unary) consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error {
@@ -40,47 +36,33 @@ func (u *unary) consume(ctx context.Context, c *client, start *parleyv1.ConsumeR
 }
 
 // client returns a random node's client.
-func (u *unary) client() *client { return u.s.clients[rand.IntN(len(u.s.clients))] }
+func (u *unary) client() *client { return u.s.client(rand.IntN(len(u.s.clients))) }
 
 func (u *unary) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleResult, error) {
-	s, c := u.s, u.client()
+	c, op := u.client(), tasks[0].op
 	ctx, cancel := c.call(ctx)
 	defer cancel()
-	switch tasks[0].op.Kind {
+	for _, t := range tasks {
+		t.op.Addr = c.Addr
+	}
+	switch op.Kind {
 	case Ack:
-		res, err := c.Ack(ctx, &parleyv1.AckRequest{Topic: s.Topic, Group: s.Group, StreamId: s.info.ID, Tokens: tokens(tasks)})
+		res, err := c.Ack(ctx, &parleyv1.AckRequest{SessionId: op.Session, Tokens: tokens(tasks)})
 		return res.GetResults(), err
-	case Extend:
-		res, err := c.Extend(ctx, &parleyv1.ExtendRequest{
-			Topic: s.Topic, Group: s.Group, StreamId: s.info.ID,
-			Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens(tasks)}},
-		})
+	case Extend, Begun:
+		res, err := c.Extend(ctx, extension(op.Session, tasks))
 		return res.GetResults(), err
 	default:
-		res, err := c.Nack(ctx, &parleyv1.NackRequest{Topic: s.Topic, Group: s.Group, StreamId: s.info.ID, Items: items(tasks)})
+		res, err := c.Nack(ctx, &parleyv1.NackRequest{SessionId: op.Session, Items: items(tasks)})
 		return res.GetResults(), err
 	}
 }
 
-func (u *unary) grant(ctx context.Context, messages, bytes int64) {
-	// If the last grant of a window were lost, no other would follow: the stream would stall, and
-	// with it the consumer.
-	for {
-		err := u.grantOnce(ctx, messages, bytes)
-		if err == nil || connect.CodeOf(err) == connect.CodeFailedPrecondition || !chaos.Sleep(ctx, 100*time.Millisecond) {
-			return
-		}
+func extension(session string, tasks []*task) *parleyv1.ExtendRequest {
+	return &parleyv1.ExtendRequest{
+		SessionId: session, Begun: tasks[0].op.Kind == Begun,
+		Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens(tasks)}},
 	}
-}
-
-func (u *unary) grantOnce(ctx context.Context, messages, bytes int64) error {
-	s, c := u.s, u.client()
-	ctx, cancel := c.call(ctx)
-	defer cancel()
-	_, err := c.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{
-		Topic: s.Topic, Group: s.Group, StreamId: s.info.ID, TotalMessages: messages, TotalBytes: bytes,
-	})
-	return err
 }
 
 func tokens(tasks []*task) []string {
@@ -112,11 +94,11 @@ type bidi struct {
 
 	mu      sync.Mutex // guards the fields below
 	next    int64
-	waiting map[int64]chan *parleyv1.StreamingAnswer
+	waiting map[int64]chan *parleyv1.RequestResults
 }
 
 func newBidi(s *streaming) *bidi {
-	return &bidi{s: s, gone: make(chan struct{}), waiting: make(map[int64]chan *parleyv1.StreamingAnswer)}
+	return &bidi{s: s, gone: make(chan struct{}), waiting: make(map[int64]chan *parleyv1.RequestResults)}
 }
 
 // errGone is the error of requests in flight when the stream ended.
@@ -142,10 +124,10 @@ func (b *bidi) consume(ctx context.Context, c *client, start *parleyv1.ConsumeRe
 		if err != nil {
 			return err
 		}
-		if a := f.GetAnswer(); a != nil {
+		if a := f.GetResults(); a != nil {
 			b.mu.Lock()
-			ch := b.waiting[a.GetCallId()]
-			delete(b.waiting, a.GetCallId())
+			ch := b.waiting[a.GetRequestId()]
+			delete(b.waiting, a.GetRequestId())
 			b.mu.Unlock()
 			if ch != nil {
 				ch <- a
@@ -165,22 +147,20 @@ func (b *bidi) send(r *parleyv1.StreamingConsumeRequest) error {
 func (b *bidi) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	ch := make(chan *parleyv1.StreamingAnswer, 1)
+	ch := make(chan *parleyv1.RequestResults, 1)
 	b.mu.Lock()
 	b.next++
 	id := b.next
 	b.waiting[id] = ch
 	b.mu.Unlock()
-	r := &parleyv1.StreamingConsumeRequest{CallId: id}
+	r := &parleyv1.StreamingConsumeRequest{RequestId: id}
 	switch tasks[0].op.Kind {
 	case Ack:
-		r.Request = &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: tokens(tasks)}}
-	case Extend:
-		r.Request = &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{
-			Target: &parleyv1.StreamingExtend_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens(tasks)}},
-		}}
+		r.Request = &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.AckRequest{Tokens: tokens(tasks)}}
+	case Extend, Begun:
+		r.Request = &parleyv1.StreamingConsumeRequest_Extend{Extend: extension("", tasks)}
 	default:
-		r.Request = &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: items(tasks)}}
+		r.Request = &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.NackRequest{Items: items(tasks)}}
 	}
 	// Send may block as long as the stream lives, so it runs in a goroutine. settle waits no longer
 	// than the limit.
@@ -213,11 +193,4 @@ func refused(e *parleyv1.ItemError, n int) []*parleyv1.SettleResult {
 		results[i] = &parleyv1.SettleResult{Error: e}
 	}
 	return results
-}
-
-func (b *bidi) grant(_ context.Context, messages, bytes int64) {
-	// A failure ends the stream.
-	_ = b.send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Credits{
-		Credits: &parleyv1.StreamingCredits{TotalMessages: messages, TotalBytes: bytes},
-	}})
 }

@@ -19,6 +19,9 @@ type spot struct {
 	partition    int
 }
 
+// held names a delivery: sessions of other groups may have equal tokens.
+type held struct{ session, token string }
+
 // message is everything known about one message.
 type message struct {
 	name
@@ -48,15 +51,20 @@ type model struct {
 	topics   map[string]*Topic
 	messages map[name]*message
 	byID     map[[2]string]*message // by topic and message id
-	tokens   map[string]*Delivery
 	streams  map[string]*Stream
-	leases   map[spot][]*Lease // in order of time
+	sessions map[string]*session
+	// byToken are the settlements, extensions and begun marks of each delivery, bySession the
+	// requests about all that a session has.
+	byToken   map[held][]*Op
+	bySession map[string][]*Op
+	leases    map[spot][]*Lease // in order of time
 }
 
 func newModel(h *History, t *Truth) *model {
 	m := &model{
 		h: h, t: t, topics: make(map[string]*Topic), messages: make(map[name]*message), byID: make(map[[2]string]*message),
-		tokens: make(map[string]*Delivery), streams: make(map[string]*Stream), leases: make(map[spot][]*Lease),
+		streams: make(map[string]*Stream), sessions: make(map[string]*session), leases: make(map[spot][]*Lease),
+		byToken: make(map[held][]*Op), bySession: make(map[string][]*Op),
 	}
 	for i := range h.Topics {
 		m.topics[h.Topics[i].Name] = &h.Topics[i]
@@ -64,6 +72,7 @@ func newModel(h *History, t *Truth) *model {
 	for i := range h.Streams {
 		m.streams[h.Streams[i].ID] = &h.Streams[i]
 	}
+	m.addSessions()
 	for i := range h.Leases {
 		l := &h.Leases[i]
 		key := spot{l.Topic, l.Group, l.Partition}
@@ -71,7 +80,34 @@ func newModel(h *History, t *Truth) *model {
 	}
 	m.addHistory()
 	m.addTruth()
+	m.doubtLateAcks()
 	return m
+}
+
+// doubtLateAcks makes the outcome unknown of acks of earlier deliveries that were accepted amid a
+// fault. A node that had no answer to its first try, and hears later that the message is settled,
+// takes the ack as done.
+func (m *model) doubtLateAcks() {
+	for _, msg := range m.messages {
+		for _, f := range msg.fate {
+			for i, op := range f.settled {
+				later := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool { return d.Gen > op.Gen && d.At < op.Begin })
+				if op.Kind != Ack || op.Outcome != chaos.OK || !later || !m.amidFault(op.Begin, op.End) {
+					continue
+				}
+				doubtful := *op
+				doubtful.Outcome = chaos.Unknown
+				f.settled[i] = &doubtful
+			}
+		}
+	}
+}
+
+// amidFault reports whether something was broken, besides lost replies, between two times.
+func (m *model) amidFault(from, to int64) bool {
+	return slices.ContainsFunc(m.h.Faults, func(f chaos.Fault) bool {
+		return f.Name != string(chaos.LostReplies) && f.Begin <= to && from <= f.End+recovery
+	})
 }
 
 func (m *model) addHistory() {
@@ -81,6 +117,10 @@ func (m *model) addHistory() {
 			forgot := *op
 			forgot.Outcome, forgot.MessageID, op = chaos.Unknown, "", &forgot
 		}
+		if op.Kind.settles() && op.Reason == "DELIVERY_GONE" {
+			forgot := *op // it, or an earlier try of the server's, may be what settled the message
+			forgot.Outcome, op = chaos.Unknown, &forgot
+		}
 		switch {
 		case op.Kind.produces():
 			msg := m.message(op.Topic, op.Mark)
@@ -89,9 +129,14 @@ func (m *model) addHistory() {
 		case op.Kind == Cancel, op.Kind == Reschedule:
 			msg := m.message(op.Topic, op.Mark)
 			msg.changes = append(msg.changes, op)
+		case op.Kind == Leave, op.Token == "":
+			m.bySession[op.Session] = append(m.bySession[op.Session], op)
 		default:
-			f := m.message(op.Topic, op.Mark).in(op.Group)
-			f.settled = append(f.settled, op)
+			m.byToken[held{op.Session, op.Token}] = append(m.byToken[held{op.Session, op.Token}], op)
+			if op.Kind.settles() {
+				f := m.message(op.Topic, op.Mark).in(op.Group)
+				f.settled = append(f.settled, op)
+			}
 		}
 	}
 	for i := range m.h.Deliveries {
@@ -102,7 +147,6 @@ func (m *model) addHistory() {
 		}
 		f := msg.in(d.Group)
 		f.deliveries = append(f.deliveries, d)
-		m.tokens[d.Token] = d
 	}
 }
 
@@ -124,12 +168,7 @@ func (m *model) addTruth() {
 		}
 		lie(p.Delayed, "", "delayed")
 		for k := range p.Groups {
-			g := &p.Groups[k]
-			lie(unread(p.Entries, g.Last), g.Group, "unread")
-			lie(withIDs(p.Entries, g.Pending), g.Group, "pending")
-			lie(g.Retries, g.Group, "for a retry")
-			lie(g.Retrying, g.Group, "for a later retry")
-			lie(g.Parked, g.Group, "parked")
+			lie(p.unsettled(&p.Groups[k]), p.Groups[k].Group, "unsettled")
 		}
 		for k := range p.Entries {
 			m.addID(m.message(p.Topic, p.Entries[k].Mark), p.Entries[k].MessageID, "in the stream")
@@ -150,21 +189,16 @@ func (m *model) groups(topic string) []string {
 	return nil
 }
 
-func unread(entries []Stored, last string) []Stored {
-	at, _ := slices.BinarySearchFunc(entries, last, func(s Stored, last string) int {
-		if after(s.ID, last) {
-			return 1
-		}
-		return -1
-	})
-	return entries[at:]
-}
-
-func withIDs(entries []Stored, ids []string) []Stored {
+// unsettled returns the entries that a group has not settled: the open ones and those that it has
+// not looked at.
+func (p *Partition) unsettled(g *Group) []Stored {
 	var found []Stored
-	for i := range entries {
-		if slices.Contains(ids, entries[i].ID) {
-			found = append(found, entries[i])
+	sent := ordinal(g.Sent)
+	for i := range p.Entries {
+		ord := ordinal(p.Entries[i].ID)
+		_, open := slices.BinarySearch(g.Open, ord)
+		if only := p.Entries[i].Group; (open || ord > sent) && (only == "" || only == g.Group) {
+			found = append(found, p.Entries[i])
 		}
 	}
 	return found
@@ -218,10 +252,10 @@ func (msg *message) partition() int {
 	return n
 }
 
-// entryID returns the message's id without its partition.
-func (msg *message) entryID() string {
-	_, rest, _ := strings.Cut(msg.id(), "-")
-	return rest
+// place returns the µs in the message's id, which is its place in the log unless it was scheduled.
+func (msg *message) place() int64 {
+	_, us, _ := strings.Cut(msg.id(), "-")
+	return number(strings.TrimSuffix(us, "d"))
 }
 
 func (msg *message) key() string {
@@ -247,16 +281,12 @@ func (msg *message) possiblyAccepted() bool {
 	return slices.ContainsFunc(msg.requested, func(op *Op) bool { return op.Outcome != chaos.Failed })
 }
 
-// cancelled reports whether the message was cancelled (did) and whether it may have been (may).
-func (msg *message) cancelled() (did, may bool) {
-	for _, op := range msg.changes {
-		if op.Kind != Cancel {
-			continue
-		}
-		did = did || op.Outcome == chaos.OK
-		may = may || op.Outcome != chaos.Failed
-	}
-	return did, may
+// cancelled reports whether the message may have been cancelled.
+func (msg *message) cancelled() bool {
+	return slices.ContainsFunc(msg.changes, func(op *Op) bool {
+		// A cancellation that fails in one group may succeed in another one.
+		return op.Kind == Cancel && (op.Outcome != chaos.Failed || op.Reason != "MESSAGE_NOT_FOUND")
+	})
 }
 
 // acked reports whether the message was acknowledged in the group (did) and whether it may have
@@ -291,16 +321,16 @@ func (m *model) rolledBack(from, to int64) bool {
 func (m *model) fromRolledBack(d *Delivery) bool {
 	s := m.streams[d.Stream]
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool {
-		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.held(d.Stream, w.From, d.At)
+		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.heldUp(d.Stream, w.From, d.At)
 	})
 }
 
 // holds are the faults that hold back deliveries to a consumer and release them afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// held reports whether deliveries to a stream may have been held back between two times. It returns
-// true for an unknown stream, and for one that reads slowly.
-func (m *model) held(stream string, from, to int64) bool {
+// heldUp reports whether deliveries to a stream may have been held back between two times. It
+// returns true for an unknown stream, and for one that reads slowly.
+func (m *model) heldUp(stream string, from, to int64) bool {
 	s := m.streams[stream]
 	if s == nil || s.Slow {
 		return true

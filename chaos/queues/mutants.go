@@ -8,17 +8,10 @@ import (
 
 // The folders of the files that the mutants change.
 const (
-	queueDir  = "server/internal/queue/"
-	scriptDir = "server/internal/store/redisqueue/lua/"
+	dispatchDir = "server/internal/queue/dispatch/"
+	consumeDir  = "server/internal/queue/consume/"
+	scriptDir   = "server/internal/store/redislog/lua/"
 )
-
-// markUnchecked removes a check from the server's fetch, which then returns new entries regardless
-// of earlier fetches. The check makes a worker first claim pending messages that it does not know,
-// which would hide the defects of some mutants.
-var markUnchecked = chaos.Edit{
-	File: scriptDir + "lib_fetch.lua",
-	Old:  "if (redis.call('HGET', stats, 'fetched') or '0') ~= mark then\n", New: "if false then\n",
-}
 
 // step and calm create steps of mutants.
 var (
@@ -29,150 +22,157 @@ var (
 // mutants are the mutants of the harness.
 var mutants = []chaos.Mutant{
 	{
-		Name: "settle-unfenced", Heading: "leases", Breaks: "a stream settles deliveries that it has lost",
-		Edits: []chaos.Edit{
-			{
-				File: scriptDir + "group_settle.lua",
-				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
-			},
-			{File: queueDir + "call.go", Old: "if !now.Before(w.until) {", New: "if now.IsZero() {"},
-		},
+		Name: "epoch-uncompared", Heading: "leases", Breaks: "commits of a node that has lost its lease are accepted",
+		Edits: []chaos.Edit{{File: scriptDir + "commit.lua", Old: "if stored_epoch > epoch then\n", New: "if false then\n"}},
 		Steps: zombies,
-		Shows: []chaos.Name{Fence, Redelivered},
-	},
-	{
-		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is told that it holds it, and continues to fetch messages",
-		Edits: []chaos.Edit{
-			{
-				File: scriptDir + "lib_fetch.lua",
-				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
-			},
-			markUnchecked,
-			{File: scriptDir + "group_renew.lua", Old: "  return -1\n", New: "  return redis.call('EXISTS', lease) - 1\n"},
-		},
-		Steps: zombies,
-		Shows: []chaos.Name{TwoOwners},
+		Shows: []chaos.Name{Redelivered, Gen, Conservation, Loss, DeadLetters},
 	},
 	{
 		Name: "epoch-anew", Heading: "leases", Breaks: "a new lease's epoch may be lower than the last one",
 		Edits: []chaos.Edit{{
-			File: scriptDir + "group_acquire.lua",
-			Old:  "text(math.max(now_us(), tonumber(redis.call('GET', epoch) or '0') + 1))", New: "text(now_ms() % 1000 + 1)",
+			File: scriptDir + "acquire.lua", Old: "local epoch = text(math.max(tonumber(expected) + 1, now))",
+			New: "local epoch = text(now % 1000000 + 1)",
 		}},
 		Steps: takeovers,
 		Shows: []chaos.Name{Epoch},
 	},
 	{
-		Name: "pending-left", Heading: "takeover", Breaks: "a new owner reads new messages and never takes over the pending ones",
-		Edits: []chaos.Edit{markUnchecked, {File: queueDir + "worker.go", Old: "scanning: true, want: true", New: "scanning: false, want: true"}},
-		Steps: takeovers,
-		Shows: []chaos.Name{Stuck, Order},
+		Name: "version-uncompared", Heading: "commits", Breaks: "a commit that is repeated because its answer was lost is applied again",
+		Edits: []chaos.Edit{{File: scriptDir + "commit.lua", Old: "if stored_version >= version then\n", New: "if false then\n"}},
+		Steps: []chaos.Step{calm(25 * time.Second)},
+		Shows: []chaos.Name{Conservation},
 	},
 	{
-		Name: "pending-last", Heading: "takeover", Breaks: "a new owner receives new messages before the pending ones",
-		Edits: []chaos.Edit{markUnchecked, {
-			File: queueDir + "worker.go",
-			Old:  "	if w.scanning {\n		return w.read(stepClaim)", New: "	if w.scanning && !w.want {\n		return w.read(stepClaim)",
+		Name: "gen-uncompared", Heading: "deliveries", Breaks: "a settlement of an older delivery counts for the present one",
+		Edits: []chaos.Edit{{
+			File: dispatchDir + "settle.go", Old: "if j != nil && j.held() && j.gen == s.Gen && j.session.ID == s.Session {",
+			New: "if j != nil && j.held() {",
 		}},
-		Steps: takeovers,
-		Shows: []chaos.Name{Order, StrictOrder},
+		Steps: []chaos.Step{calm(25 * time.Second)},
+		Shows: []chaos.Name{Gen},
 	},
 	{
-		Name: "takeover-uncounted", Heading: "takeover", Breaks: "a delivery that was lost with its consumer does not count as an attempt",
-		Edits: []chaos.Edit{{File: scriptDir + "group_claim.lua", Old: "'RETRYCOUNT', deliveries + 1", New: "'RETRYCOUNT', deliveries"}, {
-			File: scriptDir + "group_claim.lua", Old: "      deliveries = deliveries + 1\n", New: "",
+		Name: "doubt-skipped", Heading: "takeover", Breaks: "a new lease holder does not ask who has the messages that are in flight",
+		Edits: []chaos.Edit{{
+			File: consumeDir + "doubt.go", Old: "if now.Before(h.doubtUntil) || h.d.Loading() {", New: "if h.d.Loading() {",
 		}},
 		Steps: takeovers,
-		Shows: []chaos.Name{Attempts},
+		Shows: []chaos.Name{Kept, OneKey, Gen},
+	},
+	{
+		Name: "grace-skipped", Heading: "sessions", Breaks: "a session without a stream is lost at once",
+		Edits: []chaos.Edit{
+			{
+				File: consumeDir + "session.go", Old: "s.grace = time.AfterFunc(s.Grace+lostAfter, func() {",
+				New: "s.grace = time.AfterFunc(1, func() {",
+			},
+			{File: consumeDir + "session.go", Old: "now.Sub(s.contact) >= s.Grace+lostAfter {", New: "!now.IsZero() {"},
+		},
+		Steps: takeovers,
+		Shows: []chaos.Name{Kept, OneKey},
+	},
+	{
+		Name: "all-charged", Heading: "attempts", Breaks: "a delivery that nobody began counts as an attempt if its consumer is lost",
+		Edits: []chaos.Edit{{
+			File: dispatchDir + "session.go", Old: "charged := j.state == begun && (j.suspect() || !begunSuspect)", New: "charged := j.state == begun || !begunSuspect",
+		}},
+		Steps: takeovers,
+		Shows: []chaos.Name{Charged},
 	},
 	{
 		Name: "dead-letter-dropped", Heading: "retries", Breaks: "a message that the consumer gives up is removed, but its dead letter is not always written",
 		Edits: []chaos.Edit{{
-			File: scriptDir + "group_settle.lua", Old: "  redis.call(unpack(letter))\n",
-			New: "  if code == '' then\n    redis.call(unpack(letter))\n  end\n",
+			File: scriptDir + "commit.lua", Old: "local letter = redis.call('XADD', dlq, '*', unpack(header))",
+			New: "local letter = code == '' and '0-0' or redis.call('XADD', dlq, '*', unpack(header))",
 		}},
 		Steps: healthy,
 		Shows: []chaos.Name{DeadLetters},
 	},
 	{
-		Name: "retry-unacked", Heading: "retries", Breaks: "a message that is to be retried stays pending, too",
+		Name: "delay-ignored", Heading: "retries", Breaks: "a retry does not wait for the delay that the consumer asked for",
 		Edits: []chaos.Edit{{
-			File: scriptDir + "group_settle.lua",
-			Old:  "  ack(stream, group, own, id)\n  done.retried = done.retried + 1", New: "  done.retried = done.retried + 1",
+			File: dispatchDir + "job.go", Old: "now.Add(cmp.Or(delay, d.backoff(j.attempts)))",
+			New: "now.Add(cmp.Or(delay/10, d.backoff(j.attempts)))",
 		}},
-		Steps: takeovers,
-		Shows: []chaos.Name{Redelivered, Conservation},
+		Steps: healthy,
+		Shows: []chaos.Name{Early},
 	},
 	{
-		Name: "retry-ungated", Heading: "retries", Breaks: "a repeated request for a retry causes a second retry",
-		Edits: []chaos.Edit{{
-			File: scriptDir + "group_settle.lua",
-			Old:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id)\n",
-			New:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id) or 1\n",
-		}},
-		Steps: []chaos.Step{calm(20 * time.Second)},
-		Shows: []chaos.Name{Redelivered, Conservation},
+		Name: "lane-freed", Heading: "order", Breaks: "a key's next message goes to any session while one is in flight",
+		Edits: []chaos.Edit{{File: dispatchDir + "lane.go", Old: "	case l.inFlight == 0:\n", New: "	case l.inFlight < 9:\n"}},
+		Steps: healthy,
+		Shows: []chaos.Name{OneKey, StrictOrder},
 	},
 	{
-		Name: "parking-skipped", Heading: "retries", Breaks: "strict order does not wait for an earlier message of the key",
-		Edits: []chaos.Edit{{File: scriptDir + "group_fetch_strict.lua", Old: "if holder and holder ~= message then", New: "if false then"}},
+		Name: "strict-freed", Heading: "order", Breaks: "strict order does not wait for the retry of an earlier message of the key",
+		Edits: []chaos.Edit{{
+			File: dispatchDir + "job.go", Old: "if d.cfg.Order == OrderStrict && j.key != 0 {", New: "if d.cfg.Order != d.cfg.Order {",
+		}},
 		Steps: healthy,
 		Shows: []chaos.Name{StrictOrder},
 	},
 	{
-		Name: "moved-and-kept", Heading: "delays", Breaks: "some due messages are moved to the stream, and moved again two seconds later",
-		Edits: []chaos.Edit{{
-			File: scriptDir + "delay_due.lua",
-			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n",
+		Name: "moved-and-kept", Heading: "delays", Breaks: "some due messages are moved to the log, and moved again two seconds later",
+		Edits: []chaos.Edit{
+			{
+				File: scriptDir + "due.lua", Old: "local us, count, bytes = math.max(last + 1, now), 0, 0\n",
+				New: "local us, count, bytes, kept = math.max(last + 1, now), 0, 0, false\n",
+			},
 			// A fraction marks a member that was kept once. Without the check it would be kept
 			// forever.
-			New: "  if scheduled and moved % 10 == 1 and not string.find(due[at + 1], '.', 1, true) then\n" +
-				"    redis.call('ZADD', line, text(now + 2000) .. '.5', member)\n" +
-				"  else\n    redis.call('ZREM', line, member)\n    redis.call('HDEL', data, member)\n  end\n",
-		}},
+			{
+				File: scriptDir + "due.lua", Old: "    redis.call('HDEL', data, id)\n    note_size",
+				New: "    kept = count % 10 == 1 and not string.find(due[at + 1], '.', 1, true)\n" +
+					"    if not kept then\n      redis.call('HDEL', data, id)\n    end\n    note_size",
+			},
+			{
+				File: scriptDir + "due.lua", Old: "  redis.call('ZREM', delayed, id)\nend\n",
+				New: "  if kept then\n    redis.call('ZADD', delayed, text(now_ms + 2000) .. '.5', id)\n    kept = false\n" +
+					"  else\n    redis.call('ZREM', delayed, id)\n  end\n" + "end\n",
+			},
+		},
 		Steps: healthy,
 		Shows: []chaos.Name{Duplicate},
 	},
 	{
-		Name: "moved-early", Heading: "delays", Breaks: "messages are moved to the stream up to 50 ms before they are due",
-		Edits: []chaos.Edit{{File: scriptDir + "delay_due.lua", Old: "'-inf', text(now)", New: "'-inf', text(now + 50)"}},
+		Name: "moved-early", Heading: "delays", Breaks: "messages are moved to the log up to 50 ms before they are due",
+		Edits: []chaos.Edit{{File: scriptDir + "due.lua", Old: "'-inf', text(now_ms), 'BYSCORE'", New: "'-inf', text(now_ms + 50), 'BYSCORE'"}},
 		Steps: healthy,
 		Shows: []chaos.Name{Early},
 	},
 	{
 		Name: "cancel-kept", Heading: "delays", Breaks: "a cancelled message still appears",
 		Edits: []chaos.Edit{{
-			File: scriptDir + "input_cancel.lua",
-			Old:  "redis.call('ZREM', delayed, id) == 0", New: "not redis.call('ZSCORE', delayed, id)",
-		}, {File: scriptDir + "input_cancel.lua", Old: "redis.call('HDEL', data, id)\n", New: ""}},
+			File: scriptDir + "cancel.lua", Old: "    redis.call('ZREM', delayed, id)\n    redis.call('HDEL', data, id)\n", New: "",
+		}},
 		Steps: []chaos.Step{calm(12 * time.Second)},
 		Shows: []chaos.Name{StoredAfterError},
 	},
 	{
 		Name: "idempotency-unmarked", Heading: "produce", Breaks: "an idempotency key is not remembered",
 		Edits: []chaos.Edit{{
-			File: scriptDir + "input_produce.lua",
-			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)\n", New: "",
+			File: scriptDir + "put.lua",
+			Old:  "    redis.call('SET', idem, its_digest .. ' ' .. text(us) .. ' ' .. text(due), 'PX', text(window + math.max(due - now_ms, 0)))\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(15 * time.Second)},
 		Shows: []chaos.Name{Duplicate},
 	},
 	{
-		Name: "trim-pending", Heading: "retention", Breaks: "pending messages count as settled when the stream is trimmed",
+		Name: "trim-sent", Heading: "retention", Breaks: "messages that were sent count as settled when the log is trimmed",
 		Edits: []chaos.Edit{{
-			File: scriptDir + "lib_input.lua", Old: "local needed = g.lowest or after(g.last)", New: "local needed = after(g.last)",
+			File: scriptDir + "trim.lua", Old: "redis.call('HGET', keys[i], 'cursor')", New: "redis.call('HGET', keys[i], 'sent')",
 		}},
 		Steps: takeovers,
 		Shows: []chaos.Name{Loss},
 	},
 }
 
-// asleep is how long an owner of partitions is stopped or cut off. Its leases end after 2 s, and
-// other streams acquire them soon after.
-const asleep = 3500 * time.Millisecond
+// asleep is how long a holder of leases is stopped or cut off. Its beat is over after 3 s, and
+// other nodes acquire its leases soon after.
+const asleep = 5 * time.Second
 
-// healthy is a schedule without faults but lost replies. takeovers makes partitions change owners.
-// zombies lets an owner continue after it has lost its partitions.
+// healthy is a schedule without faults but lost replies. takeovers makes leases change holders.
+// zombies lets a holder continue after it has lost its leases.
 var (
 	healthy   = []chaos.Step{calm(6 * time.Second)}
 	takeovers = []chaos.Step{

@@ -2,7 +2,6 @@ package queues
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,13 +28,16 @@ func newObserver(out sink, client *redis.Client, topics []Topic) *observer {
 		for p := range t.Partitions {
 			for _, g := range t.Groups {
 				o.spots = append(o.spots, spot{t.Name, g, p})
-				o.keys = append(o.keys, groupKey(t.Name, p, g)+":lease", groupKey(t.Name, p, g)+":epoch")
+				o.keys = append(o.keys, groupKey(t.Name, p, g))
 			}
 		}
 	}
 	o.open = make([]Lease, len(o.spots))
 	return o
 }
+
+// observeLimit bounds one read of the leases.
+const observeLimit = 5 * time.Second
 
 // run observes until ctx ends.
 func (o *observer) run(ctx context.Context) {
@@ -47,13 +49,19 @@ func (o *observer) run(ctx context.Context) {
 	}
 }
 
-// readLeases reads all leases with one command, and records those that have changed since the last
+// readLeases reads all leases in one round trip, and records those that have changed since the last
 // read.
 func (o *observer) readLeases(ctx context.Context) {
-	callCtx, cancel := context.WithTimeout(ctx, time.Second)
+	callCtx, cancel := context.WithTimeout(ctx, observeLimit)
 	defer cancel()
 	before := now()
-	values, err := o.client.MGet(callCtx, o.keys...).Result()
+	states := make([]*redis.SliceCmd, len(o.keys))
+	_, err := o.client.Pipelined(callCtx, func(p redis.Pipeliner) error {
+		for i, key := range o.keys {
+			states[i] = p.HMGet(callCtx, key, "holder", "epoch")
+		}
+		return nil
+	})
 	if err != nil {
 		if ctx.Err() == nil {
 			o.out.write(line{Failure: &Failure{Who: Observing, Addr: "redis", Begin: before, End: now(), Err: err.Error()}})
@@ -62,13 +70,10 @@ func (o *observer) readLeases(ctx context.Context) {
 	}
 	after := now()
 	for i, s := range o.spots {
-		lease, _ := values[2*i].(string)
-		epoch, _ := values[2*i+1].(string)
-		holder, held, _ := strings.Cut(lease, " ")
+		values := states[i].Val()
+		holder, _ := values[0].(string)
+		epoch, _ := values[1].(string)
 		n := number(epoch)
-		if held != "" {
-			n = number(held)
-		}
 		l := &o.open[i]
 		if l.From == 0 || l.Holder != holder || l.Epoch != n {
 			o.recordLease(i)
@@ -134,10 +139,10 @@ func (a *auditor) counts(ctx context.Context, c *client, t *Topic) ([]Count, err
 	for _, p := range res.GetPartitions() {
 		for _, g := range p.GetGroups() {
 			counts = append(counts, Count{
-				At: at, Topic: t.Name, Group: g.GetGroup(), Partition: int(p.GetPartition()), Produced: p.GetProduced(),
-				Cancelled: p.GetCancelled(), Acked: g.GetAcked(), Dead: g.GetDead(), Replayed: g.GetReplayed(), Unread: g.GetUnread(),
-				Pending: g.GetPending(), Retrying: g.GetRetrying(), Parked: g.GetParked(), Delayed: p.GetDelayed(),
-				Trimmed: g.GetTrimmed(), Skipped: g.GetSkipped(),
+				At: at, Topic: t.Name, Group: g.GetGroup(), Partition: int(p.GetPartition()), Length: p.GetLength(), Produced: p.GetProduced(),
+				Scheduled: p.GetScheduled(), Unscheduled: p.GetCancelled(), Cancelled: g.GetCancelled(), Acked: g.GetAcked(), Dead: g.GetDead(),
+				Expired: g.GetExpired(), Trimmed: g.GetTrimmed(), Elsewhere: g.GetElsewhere(), Replayed: g.GetReplayed(),
+				Waiting: g.GetWaiting(), Running: g.GetRunning(), Retrying: g.GetRetrying(),
 			})
 		}
 	}
@@ -150,7 +155,7 @@ func (a *auditor) letters(ctx context.Context, c *client, topic string) ([]Store
 	page := ""
 	for {
 		callCtx, cancel := c.call(ctx)
-		res, err := c.admin.ListDeadLetters(callCtx, &parleyv1.ListDeadLettersRequest{Topic: topic, PageSize: 200, PageToken: page})
+		res, err := c.admin.ListDeadLetters(callCtx, &parleyv1.ListDeadLettersRequest{Topic: topic, PageSize: 200, PageToken: page, Full: true})
 		cancel()
 		if err != nil {
 			return nil, err

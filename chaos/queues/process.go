@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/parleyhq/parley/chaos"
 )
@@ -71,6 +72,8 @@ type worker struct {
 	stdin io.Closer
 	life  int
 	read  chan struct{} // closed when all output of the process is recorded
+	// ending is set when the process must not start again.
+	ending bool
 }
 
 // start starts the process unless it is running.
@@ -87,7 +90,7 @@ func (w *worker) start() error {
 	w.life++
 	c := w.consumer
 	c.Name = fmt.Sprintf("%s-%d", c.Name, w.life) // unique ids of calls derive from it
-	text, err := json.Marshal(c)
+	text, err := json.Marshal(c) //nolint:gosec // the secret of a fleet that lives as long as the run
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,8 @@ func (w *worker) start() error {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	w.cmd, w.stdin, w.read = cmd, stdin, make(chan struct{})
-	go func(read chan struct{}) {
+	go func(cmd *exec.Cmd, read chan struct{}) {
+		defer func() { go w.revive(cmd) }()
 		defer close(read)
 		dec := json.NewDecoder(bufio.NewReaderSize(stdout, 1<<20))
 		for {
@@ -119,8 +123,29 @@ func (w *worker) start() error {
 			}
 			w.out.write(l)
 		}
-	}(w.read)
+	}(w.cmd, w.read)
 	return nil
+}
+
+// revive starts a process again that a message has killed.
+func (w *worker) revive(cmd *exec.Cmd) {
+	w.mu.Lock()
+	if w.cmd != cmd {
+		w.mu.Unlock()
+		return // a fault has ended it
+	}
+	w.mu.Unlock()
+	w.wait()
+	if cmd.ProcessState.ExitCode() != lethalExit {
+		return
+	}
+	chaos.Sleep(context.Background(), time.Second)
+	w.mu.Lock()
+	ending := w.ending
+	w.mu.Unlock()
+	if !ending {
+		_ = w.start() // else the fault that starts it next fails, or the check that it handled something
+	}
 }
 
 // name returns the client name of the process that was started last.
@@ -148,6 +173,7 @@ func (w *worker) kill() {
 // stop closes the process's input and waits until it has exited.
 func (w *worker) stop() {
 	w.mu.Lock()
+	w.ending = true
 	if w.cmd != nil {
 		_ = w.stdin.Close()
 	}
@@ -172,10 +198,11 @@ const (
 	ConsumerStop chaos.FaultName = "consumer-stop" // SIGSTOP past its ack timeout, and SIGCONT
 )
 
-// breaks returns the faults of a run's consumers.
-func breaks(workers []*worker) map[chaos.FaultName]chaos.Break {
-	pick := func(p chaos.Planned) *worker { return workers[p.Node%len(workers)] }
+// breaks returns the run's own faults.
+func (r *run) breaks() map[chaos.FaultName]chaos.Break {
+	pick := func(p chaos.Planned) *worker { return r.workers[p.Node%len(r.workers)] }
 	return map[chaos.FaultName]chaos.Break{
+		KeysLost: r.loseKeys,
 		ConsumerKill: func(_ context.Context, p chaos.Planned) (string, chaos.Mend, error) {
 			w := pick(p)
 			target := w.name()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // producer produces and schedules messages of a topic, alone and in batches.
@@ -103,7 +103,7 @@ func (p *producer) fresh(kind Kind) call {
 			op.Idem = mark
 		}
 		c.ops = append(c.ops, op)
-		c.messages = append(c.messages, &parleyv1.QueueMessage{Key: op.Key, Payload: payload(p.rng, mark), IdempotencyKey: op.Idem})
+		c.messages = append(c.messages, withDue(&parleyv1.QueueMessage{Key: op.Key, Payload: payload(p.rng, mark), IdempotencyKey: op.Idem}, op))
 	}
 	return c
 }
@@ -122,6 +122,10 @@ func (p *producer) kind() string {
 		return hand
 	case n < 24:
 		return long
+	case n < 25:
+		return late
+	case n < 26 && p.rng.IntN(10) == 0:
+		return lethal
 	default:
 		return good
 	}
@@ -142,27 +146,12 @@ func (p *producer) call(ctx context.Context, c call) chaos.Outcome {
 	switch {
 	case p.sdk != nil:
 		p.bySDK(ctx, c)
-	case c.ops[0].Kind == Schedule:
-		p.schedule(ctx, cl, c)
 	default:
-		p.produce(ctx, cl, c)
+		res, err := cl.Produce(ctx, &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages})
+		endAll(c.ops, res.GetResults(), err, (*Op).produced)
 	}
 	p.finish(c)
 	return c.ops[len(c.ops)-1].Outcome
-}
-
-func (p *producer) schedule(ctx context.Context, cl *client, c call) {
-	req := &parleyv1.ScheduleRequest{Topic: p.topic}
-	for i, m := range c.messages {
-		req.Messages = append(req.Messages, scheduled(m, c.ops[i]))
-	}
-	res, err := cl.Schedule(ctx, req)
-	endAll(c.ops, res.GetResults(), err, (*Op).scheduled)
-}
-
-func (p *producer) produce(ctx context.Context, cl *client, c call) {
-	res, err := cl.Produce(ctx, &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages})
-	endAll(c.ops, res.GetResults(), err, (*Op).produced)
 }
 
 // bySDK makes the call through the SDK. The result for each message is the one after all attempts.
@@ -170,23 +159,17 @@ func (p *producer) bySDK(ctx context.Context, c call) {
 	messages := make([]queue.Message, len(c.messages))
 	for i, m := range c.messages {
 		messages[i] = queue.Message{Key: m.GetKey(), Payload: m.GetPayload(), IdempotencyKey: m.GetIdempotencyKey()}
-	}
-	if c.ops[0].Kind == Produce {
-		results, err := p.sdk.Produce(ctx, messages...)
-		for i, op := range c.ops {
-			op.endSDK(results, i, err)
+		if c.ops[i].Kind != Schedule {
+			continue
 		}
-		return
+		messages[i].Delay = time.Duration(max(c.ops[i].DelayMS, 0)) * time.Millisecond
+		if c.ops[i].DelayMS == none {
+			messages[i].DeliverAt = time.UnixMilli(c.ops[i].AtMS)
+		}
 	}
+	results, err := p.sdk.Produce(ctx, messages...)
 	for i, op := range c.ops {
-		var results []queue.Result
-		var err error
-		if op.DelayMS == none {
-			results, err = p.sdk.ScheduleAt(ctx, time.UnixMilli(op.AtMS), messages[i])
-		} else {
-			results, err = p.sdk.Schedule(ctx, time.Duration(op.DelayMS)*time.Millisecond, messages[i])
-		}
-		op.endSDK(results, 0, err)
+		op.endSDK(results, i, err)
 	}
 }
 
@@ -201,7 +184,7 @@ func (op *Op) endSDK(results []queue.Result, i int, err error) {
 	} else {
 		err = nil // it is the error of other items
 		op.MessageID, op.Partition, op.Duplicate = r.MessageID, r.Partition, r.Duplicate
-		if op.Kind == Schedule {
+		if !r.DueTime.IsZero() {
 			op.DueMS = r.DueTime.UnixMilli()
 		}
 	}
@@ -235,14 +218,16 @@ func (p *producer) finish(c call) {
 	}
 }
 
-func scheduled(m *parleyv1.QueueMessage, op *Op) *parleyv1.ScheduledMessage {
-	s := &parleyv1.ScheduledMessage{Message: m}
-	if op.DelayMS == none {
-		s.Due = &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(time.UnixMilli(op.AtMS))}
-	} else {
-		s.Due = &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)}
+// withDue sets when a message that is scheduled is due, and returns it.
+func withDue(m *parleyv1.QueueMessage, op *Op) *parleyv1.QueueMessage {
+	switch {
+	case op.Kind != Schedule:
+	case op.DelayMS == none:
+		m.Due = &parleyv1.QueueMessage_DeliverAt{DeliverAt: timestamppb.New(time.UnixMilli(op.AtMS))}
+	default:
+		m.Due = &parleyv1.QueueMessage_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)}
 	}
-	return s
+	return m
 }
 
 // change cancels or reschedules a scheduled message, and returns the outcome.
@@ -256,16 +241,18 @@ func (p *producer) change(ctx context.Context, was *Op) chaos.Outcome {
 	ctx, cancel := cl.call(ctx)
 	defer cancel()
 	if op.Kind == Cancel {
-		_, err := cl.CancelScheduled(ctx, &parleyv1.CancelScheduledRequest{Topic: p.topic, MessageId: op.MessageID})
-		op.end(err)
+		res, err := cl.CancelMessages(ctx, &parleyv1.CancelMessagesRequest{Topic: p.topic, MessageIds: []string{op.MessageID}})
+		endAll([]*Op{op}, res.GetResults(), err, nil)
 	} else {
-		res, err := cl.RescheduleScheduled(ctx, &parleyv1.RescheduleScheduledRequest{
-			Topic: p.topic, MessageId: op.MessageID,
-			Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)},
+		res, err := cl.RescheduleMessages(ctx, &parleyv1.RescheduleMessagesRequest{
+			Topic: p.topic, MessageIds: []string{op.MessageID},
+			Due: &parleyv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)},
 		})
-		if op.end(err); err == nil {
-			op.DueMS = res.GetDueTime().AsTime().UnixMilli()
-		}
+		endAll([]*Op{op}, res.GetResults(), err, func(op *Op, r *parleyv1.RescheduleResult) {
+			if r.GetDueTime() != nil {
+				op.DueMS = r.GetDueTime().AsTime().UnixMilli()
+			}
+		})
 	}
 	p.out.write(line{Op: op})
 	return op.Outcome

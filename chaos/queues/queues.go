@@ -6,9 +6,10 @@
 // that requests all counters. A Recorder keeps the history of every call, answer, delivery and
 // fault. At the end the run mends all faults, lets the groups settle all messages, and reads Redis
 // directly (Truth). Check then compares the history with it. Every accepted message was delivered
-// and settled when due, in order, never early, and never after its ack. No stream settled or
-// received messages of another's partition. The dead letters are the expected ones, and the
-// counters add up.
+// and settled when due, in order, never early, and never after its ack. A session kept what it held
+// as long as the server had contact with its consumer, no two sessions had a key at a time, and
+// only the latest delivery of a message was settled. The dead letters are the expected ones, and
+// the counters add up.
 //
 // The package does not use the server's packages, so the server's code never checks itself. Some
 // consumers and a producer use the SDK. A tap records their calls on the wire, which are checked
@@ -28,13 +29,14 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // shortPlan returns the plan of a short run, which takes one to two minutes.
 func shortPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 2, Targets: processTargets(), Scale: 0.2, Counts: map[chaos.FaultName]int{
-		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.RedisKill: 1, chaos.NATSAway: 1,
+		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.Roll: 1, chaos.RedisKill: 1, chaos.RedisAway: 1,
+		chaos.RedisMemory: 1, KeysLost: 1, chaos.NATSAway: 1,
 	}}
 }
 
@@ -42,7 +44,8 @@ func shortPlan() chaos.Plan {
 func longPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 3, Targets: processTargets(), Scale: 0.6, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 16, ConsumerStop: 6, chaos.NodeKill: 8, chaos.NodeStop: 5, chaos.NodeIsolate: 2, chaos.Roll: 3, chaos.RedisKill: 5,
-		chaos.CutRedis: 3, chaos.StallRedis: 3, chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
+		chaos.RedisAway: 2, chaos.RedisMemory: 2, KeysLost: 3, chaos.CutRedis: 3, chaos.StallRedis: 3,
+		chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
 	}}
 }
 
@@ -85,9 +88,9 @@ func topics() []Topic {
 	}
 }
 
-// leaseTTL is the lease TTL of the nodes. It is short, so that a stopped node loses its leases
-// within a short run.
-const leaseTTL = 2 * time.Second
+// grace is the resume grace of all groups: how long a session keeps its deliveries without contact.
+// It is short, so that a killed consumer loses them within a short run.
+const grace = 4 * time.Second
 
 // Harness returns the harness of queues under faults.
 func Harness() *chaos.Harness {
@@ -114,7 +117,7 @@ func spec(breakThings func(r *run, ctx context.Context) error, due func(chaos.Si
 
 func fleet(*chaos.Config) rig.Options {
 	return rig.Options{MongoMembers: 1, NATSServers: 1, Env: []string{
-		"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000", "PARLEY_QUEUES_LEASE_TTL=" + leaseTTL.String(),
+		"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000",
 	}}
 }
 
@@ -152,7 +155,7 @@ func newRun(c *chaos.Run, fallDue int) (*run, error) {
 		r.workers = append(r.workers, w)
 		r.Cleanup(w.kill)
 	}
-	r.nemesis = c.NewNemesis(chaos.NemesisConfig{Log: rec, Own: breaks(r.workers), Lossy: []rig.Engine{rig.EngineRedis}})
+	r.nemesis = c.NewNemesis(chaos.NemesisConfig{Log: rec, Own: r.breaks(), Lossy: []rig.Engine{rig.EngineRedis}})
 	r.auditor = &auditor{out: rec, clients: r.clients, topics: r.topics}
 	return r, nil
 }
@@ -201,15 +204,13 @@ func (r *run) open(ctx context.Context) error {
 // ringSize is the maximum number of messages in the topic that drops the oldest.
 const ringSize = 200
 
+// setUpLimit bounds the calls that create a topic, which start when the nodes do.
+const setUpLimit = 30 * time.Second
+
 // makeTopic creates a topic and its groups.
 func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	topic := &parleyv1.Topic{
-		Name: t.Name, Partitions: int32(t.Partitions), StrictOrder: t.Strict, //nolint:gosec // few
-		Retry: &parleyv1.RetryPolicy{
-			MaxAttempts: new(int32(t.MaxAttempts)), MinBackoff: durationpb.New(20 * time.Millisecond), //nolint:gosec // few
-			MaxBackoff: durationpb.New(300 * time.Millisecond), NonRetryableCodes: []string{rejectCode},
-		},
-		Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(0)},
+		Name: t.Name, Partitions: int32(t.Partitions), Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(0)}, //nolint:gosec // few
 	}
 	if t.Keeps {
 		topic.Retention.MaxAge = durationpb.New(24 * time.Hour)
@@ -217,13 +218,24 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	if t.Drops {
 		topic.MaxMessagesPerPartition, topic.DropOldest = ringSize, true
 	}
-	callCtx, cancel := c.call(ctx)
+	callCtx, cancel := c.Call(ctx, setUpLimit)
 	defer cancel()
 	if _, err := c.admin.CreateTopic(callCtx, &parleyv1.CreateTopicRequest{Topic: topic}); err != nil {
 		return fmt.Errorf("create topic %s: %w", t.Name, err)
 	}
 	for _, g := range t.Groups {
-		if _, err := c.admin.CreateGroup(callCtx, &parleyv1.CreateGroupRequest{Topic: t.Name, Group: g}); err != nil {
+		group := &parleyv1.Group{
+			Name: g, Order: parleyv1.DeliveryOrder_DELIVERY_ORDER_KEY, ResumeGrace: durationpb.New(grace),
+			Retry: &parleyv1.RetryPolicy{
+				MaxAttempts: new(int32(t.MaxAttempts)), MinBackoff: durationpb.New(20 * time.Millisecond), //nolint:gosec // few
+				MaxBackoff: durationpb.New(300 * time.Millisecond), NonRetryableCodes: []string{rejectCode},
+			},
+			Start: &parleyv1.GroupStart{Start: &parleyv1.GroupStart_Position{Position: parleyv1.StartPosition_START_POSITION_BEGINNING}},
+		}
+		if t.Strict {
+			group.Order = parleyv1.DeliveryOrder_DELIVERY_ORDER_STRICT
+		}
+		if _, err := c.admin.CreateGroup(callCtx, &parleyv1.CreateGroupRequest{Topic: t.Name, Group: group}); err != nil {
 			return fmt.Errorf("create group %s of %s: %w", g, t.Name, err)
 		}
 	}
@@ -233,17 +245,20 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 // processes is the number of consumer processes.
 const processes = 6
 
+// tokenTTL is how long the tokens are valid of consumers that renew them.
+const tokenTTL = 8 * time.Second
+
 // killable returns the consumers that faults kill and stop. Each runs in a process of its own.
 func (r *run) killable() []Consumer {
 	all := make([]Consumer, processes)
 	for i := range all {
 		c := Consumer{
 			Name: fmt.Sprintf("proc-%d", i), Token: r.token, Seed: r.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond,
-			Addrs: r.Addrs(i), Bidi: i < 3,
+			Addrs: r.Addrs(i), Bidi: i < 3, Reports: i%2 == 0, Forgets: i == 4, Mortal: true,
 		}
 		switch i {
 		case 1:
-			c.Name, c.SDK = "sdk-jobs", true
+			c.Name, c.SDK, c.Secret, c.TokenTTL = "sdk-jobs", true, r.Fleet.Secret(), tokenTTL
 		case 2, 5:
 			c.Topic = steps
 		case 3:
@@ -265,11 +280,14 @@ func (r *run) residents() []Consumer {
 		all = append(all, c)
 	}
 	add("steady", 0, func(c *Consumer) { c.Bidi = true })
-	add("slow", 1, func(c *Consumer) { c.Bidi, c.Pause, c.Credits = true, 3*time.Second, 1000 })
+	add("slow", 1, func(c *Consumer) {
+		c.Bidi, c.Pause, c.InFlight, c.AckTimeout = true, 3*time.Second, 1000, 8*time.Second
+	})
 	add("other-0", 0, func(c *Consumer) { c.Group = "b" })
-	add("other-1", 1, func(c *Consumer) { c.Group, c.Bidi, c.Credits = "b", true, 5 })
+	add("other-1", 1, func(c *Consumer) { c.Group, c.Bidi, c.Concurrency, c.InFlight = "b", true, 5, 5 })
 	add("step", 1, func(c *Consumer) { c.Topic = steps })
-	add("ring", 0, func(c *Consumer) { c.Topic, c.Work, c.Credits = ring, 300*time.Millisecond, 10 })
+	add("short-lived", 0, func(c *Consumer) { c.Topic, c.Secret, c.TokenTTL = steps, r.Fleet.Secret(), tokenTTL })
+	add("ring", 0, func(c *Consumer) { c.Topic, c.Work, c.Concurrency, c.InFlight = ring, 300*time.Millisecond, 5, 10 })
 	return all
 }
 
@@ -372,7 +390,7 @@ func (r *run) drain(ctx context.Context) {
 func (t *Truth) left() string {
 	var text strings.Builder
 	for _, n := range t.spots() {
-		if n.waiting() != 0 {
+		if n.unsettled() != 0 {
 			fmt.Fprintf(&text, "%+v; ", n)
 		}
 	}

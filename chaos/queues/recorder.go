@@ -21,11 +21,13 @@ type line struct {
 	Op        *Op       `json:"op,omitempty"`
 	Delivery  *Delivery `json:"delivery,omitempty"`
 	Stream    *Stream   `json:"stream,omitempty"`
+	Contact   *Contact  `json:"contact,omitempty"`
 	Lease     *Lease    `json:"lease,omitempty"`
 	Count     *Count    `json:"count,omitempty"`
 	Worker    string    `json:"worker,omitempty"`
 	Handled   *Handled  `json:"handled,omitempty"`
 	Failure   *Failure  `json:"failure,omitempty"`
+	Lost      *LostKeys `json:"lost,omitempty"`
 	Past      *Window   `json:"past,omitempty"`
 	Undrained string    `json:"undrained,omitempty"`
 }
@@ -96,6 +98,8 @@ func (b *builder) add(l *line) {
 		h.Deliveries = append(h.Deliveries, *l.Delivery)
 	case l.Stream != nil:
 		b.streams = put(b.streams, &h.Streams, l.Stream.ID, *l.Stream)
+	case l.Contact != nil:
+		h.Contacts = append(h.Contacts, *l.Contact)
 	case l.Lease != nil:
 		key := *l.Lease
 		key.To = 0
@@ -108,6 +112,8 @@ func (b *builder) add(l *line) {
 		h.Handled = append(h.Handled, *l.Handled)
 	case l.Failure != nil:
 		h.Failures = append(h.Failures, *l.Failure)
+	case l.Lost != nil:
+		h.Lost = append(h.Lost, *l.Lost)
 	case l.Past != nil:
 		h.Past = append(h.Past, *l.Past)
 	case l.Undrained != "":

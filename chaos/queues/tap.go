@@ -2,6 +2,7 @@ package queues
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -24,6 +25,8 @@ type tap struct {
 	// unknown outcome, whose next settlement is a repeat.
 	given  map[string]*Delivery
 	unsure map[string]bool
+	// session is the latest one.
+	session string
 }
 
 func newTap(c Consumer, out sink) *tap {
@@ -38,7 +41,9 @@ func (t *tap) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		case *parleyv1.AckRequest:
 			ops = t.asked(Ack, r.GetTokens(), nil)
 		case *parleyv1.ExtendRequest:
-			ops = t.asked(Extend, r.GetDeliveries().GetTokens(), nil)
+			ops = t.extended(r)
+		case *parleyv1.LeaveRequest:
+			ops = t.left(r.GetSessionId())
 		case *parleyv1.NackRequest:
 			ops = t.asked(Nack, nil, r.GetItems())
 		}
@@ -52,6 +57,9 @@ func (t *tap) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				results = r.GetResults()
 			}
 		}
+		if len(ops) == 1 && len(results) == 0 && err == nil {
+			results = []*parleyv1.SettleResult{{}} // Leave, and Extend of all deliveries, have no results
+		}
 		t.end(ops, results, err)
 		return res, err
 	}
@@ -64,9 +72,19 @@ func (t *tap) WrapStreamingClient(next connect.StreamingClientFunc) connect.Stre
 		c := &t.consumer
 		return &tapped{
 			StreamingClientConn: conn, t: t, unanswered: make(map[int64][]*Op),
-			info: Stream{Client: c.Name, Addr: conn.Peer().Addr, Topic: c.Topic, Group: c.Group},
+			info: Stream{
+				ID: fmt.Sprintf("%s/s%d", c.Name, t.next()), Client: c.Name, Addr: conn.Peer().Addr, Topic: c.Topic, Group: c.Group,
+				Asked: now(), Concurrency: sdkConcurrency, AckTimeout: c.AckTimeout, Reports: true,
+			},
 		}
 	}
+}
+
+func (t *tap) next() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n++
+	return t.n
 }
 
 // WrapStreamingHandler implements connect.Interceptor. It does nothing, as there are no handlers.
@@ -94,6 +112,30 @@ func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.NackItem) []*O
 	return ops
 }
 
+// extended returns the ops of a request to extend deliveries, or to report them as begun.
+func (t *tap) extended(r *parleyv1.ExtendRequest) []*Op {
+	if r.GetAll() != nil {
+		t.mu.Lock()
+		session := t.session
+		t.mu.Unlock()
+		op := t.op(Extend, "")
+		op.Session = session
+		return []*Op{op}
+	}
+	kind := Extend
+	if r.GetBegun() {
+		kind = Begun
+	}
+	return t.asked(kind, r.GetDeliveries().GetTokens(), nil)
+}
+
+// left returns the op of a request to leave a session.
+func (t *tap) left(session string) []*Op {
+	op := t.op(Leave, "")
+	op.Session = session
+	return []*Op{op}
+}
+
 func (t *tap) op(kind Kind, token string) *Op {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +145,7 @@ func (t *tap) op(kind Kind, token string) *Op {
 		Token: token, DelayMS: none, Repeat: t.unsure[token],
 	}
 	if d := t.given[token]; d != nil {
-		op.Mark, op.MessageID, op.Attempt, op.Partition, op.Stream = d.Mark, d.MessageID, d.Attempt, d.Partition, d.Stream
+		op.Mark, op.MessageID, op.Attempt, op.Gen, op.Partition, op.Session = d.Mark, d.MessageID, d.Attempt, d.Gen, d.Partition, d.Session
 	}
 	return op
 }
@@ -138,24 +180,38 @@ type tapped struct {
 	mu         sync.Mutex // guards the fields below
 	info       Stream
 	unanswered map[int64][]*Op // by call id
-	over       bool
+	// verdicts are those of the request that resumes the session, until the first frame answers them.
+	verdicts []*Op
+	over     bool
 }
 
 // Send implements connect.StreamingClientConn.
 func (c *tapped) Send(msg any) error {
+	if start, ok := msg.(*parleyv1.ConsumeRequest); ok {
+		c.asked(start)
+	}
 	r, _ := msg.(*parleyv1.StreamingConsumeRequest)
 	var ops []*Op
 	switch q := r.GetRequest().(type) {
 	case *parleyv1.StreamingConsumeRequest_Ack:
 		ops = c.t.asked(Ack, q.Ack.GetTokens(), nil)
 	case *parleyv1.StreamingConsumeRequest_Extend:
-		ops = c.t.asked(Extend, q.Extend.GetDeliveries().GetTokens(), nil)
+		ops = c.t.extended(q.Extend)
+	case *parleyv1.StreamingConsumeRequest_Leave:
+		ops = c.t.left(c.session())
+	case *parleyv1.StreamingConsumeRequest_Start:
+		c.asked(q.Start)
 	case *parleyv1.StreamingConsumeRequest_Nack:
 		ops = c.t.asked(Nack, nil, q.Nack.GetItems())
 	}
-	id := r.GetCallId()
+	id := r.GetRequestId()
+	c.t.begin(ops, c.info.Addr)
+	if id == 0 {
+		err := c.StreamingClientConn.Send(msg)
+		c.t.end(ops, nil, errUnasked)
+		return err
+	}
 	if len(ops) > 0 {
-		c.t.begin(ops, c.info.Addr)
 		c.mu.Lock()
 		c.unanswered[id] = ops
 		c.mu.Unlock()
@@ -169,6 +225,9 @@ func (c *tapped) Send(msg any) error {
 	}
 	return err
 }
+
+// errUnasked is the error of a request on a stream that asks for no answer.
+var errUnasked = errors.New("no answer was asked for")
 
 // take removes and returns the ops of an unanswered request.
 func (c *tapped) take(id int64) []*Op {
@@ -189,36 +248,78 @@ func (c *tapped) Receive(msg any) error {
 	case *parleyv1.ConsumeResponse:
 		c.frame(r)
 	case *parleyv1.StreamingConsumeResponse:
-		a := r.GetAnswer()
+		a := r.GetResults()
 		if a == nil {
 			c.frame(r.GetConsume())
 			break
 		}
-		ops, results := c.take(a.GetCallId()), a.GetResults()
-		if e := a.GetError(); e != nil {
+		ops, results := c.take(a.GetRequestId()), a.GetResults()
+		switch e := a.GetError(); {
+		case e != nil:
 			results = refused(e, len(ops))
+		case len(ops) == 1 && len(results) == 0:
+			results = []*parleyv1.SettleResult{{}} // as of unary calls
 		}
 		c.t.end(ops, results, nil)
 	}
 	return nil
 }
 
+// asked notes the request of the stream.
+func (c *tapped) asked(start *parleyv1.ConsumeRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resume := start.GetResume()
+	c.info.Session, c.info.Resumes = resume.GetSessionId(), resume.GetResumes()
+	var begun []string
+	for _, held := range resume.GetHeld() {
+		c.info.Held = append(c.info.Held, held.GetToken())
+		if held.GetBegun() {
+			begun = append(begun, held.GetToken())
+		}
+	}
+	marks := c.t.asked(Begun, begun, nil)
+	c.t.begin(marks, c.info.Addr)
+	c.t.end(marks, nil, errGone) // nobody answers them
+	for _, one := range resume.GetUnanswered() {
+		if nack := one.GetNack(); nack != nil {
+			c.info.Held = append(c.info.Held, nack.GetToken())
+			c.verdicts = append(c.verdicts, c.t.asked(Nack, nil, []*parleyv1.NackItem{nack})...)
+			continue
+		}
+		c.info.Held = append(c.info.Held, one.GetAck())
+		c.verdicts = append(c.verdicts, c.t.asked(Ack, []string{one.GetAck()}, nil)...)
+	}
+	c.t.begin(c.verdicts, c.info.Addr)
+}
+
+func (c *tapped) session() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.info.Session
+}
+
 // frame records a frame of the stream before the SDK receives it.
 func (c *tapped) frame(f *parleyv1.ConsumeResponse) {
-	at := now()
-	if id := f.GetInfo().GetStreamId(); id != "" {
-		c.mu.Lock()
-		c.info.ID, c.info.Begin = id, at
-		info := c.info
-		c.mu.Unlock()
-		c.t.out.write(line{Stream: &info})
+	c.mu.Lock()
+	lines := c.info.noted(f, now())
+	session := c.info.Session
+	var verdicts []*Op
+	if f.GetStarted() != nil {
+		verdicts, c.verdicts = c.verdicts, nil
 	}
-	for _, one := range f.GetDeliveries().GetDeliveries() {
-		d := newDelivery(&c.info, one, at)
-		c.t.mu.Lock()
-		c.t.given[d.Token] = d
-		c.t.mu.Unlock()
-		c.t.out.write(line{Delivery: d})
+	c.mu.Unlock()
+	c.t.end(verdicts, f.GetStarted().GetUnanswered(), nil)
+	c.t.mu.Lock()
+	c.t.session = session
+	for _, l := range lines {
+		if l.Delivery != nil {
+			c.t.given[l.Delivery.Token] = l.Delivery
+		}
+	}
+	c.t.mu.Unlock()
+	for _, l := range lines {
+		c.t.out.write(l)
 	}
 }
 
@@ -233,14 +334,15 @@ func (c *tapped) end(err error) {
 	e := chaos.EndingOf(err)
 	c.info.End, c.info.Reason = now(), fmt.Sprintf("%s %s", e.Reason, e)
 	info := c.info
-	var left []*Op
+	left := c.verdicts
+	c.verdicts = nil
 	for id, ops := range c.unanswered {
 		left = append(left, ops...)
 		delete(c.unanswered, id)
 	}
 	c.mu.Unlock()
 	c.t.end(left, nil, errGone)
-	if info.ID != "" {
+	if info.Begin != 0 {
 		c.t.out.write(line{Stream: &info})
 	}
 }

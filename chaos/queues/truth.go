@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
-	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
 // Truth is the final contents of Redis for queues. They are read by the layout that package
-// redisqueue documents, without its code, because a check must not trust what it checks.
+// redislog documents, without its code, because a check must not trust what it checks.
 type Truth struct {
 	Partitions []Partition `json:"partitions"`
 	// Letters are the dead letters as AdminService lists them.
@@ -28,8 +29,10 @@ type Truth struct {
 type Partition struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
-	Produced  int64  `json:"produced"`
-	Cancelled int64  `json:"cancelled"`
+	// Last and Ord are the µs and the ordinal of the last entry.
+	Last        int64 `json:"last"`
+	Ord         int64 `json:"ord"`
+	Unscheduled int64 `json:"unscheduled"`
 	// Entries are those of the Redis stream, Delayed the scheduled messages that are not in it yet,
 	// and Dead the dead letters of all groups.
 	Entries []Stored `json:"entries"`
@@ -40,18 +43,17 @@ type Partition struct {
 
 // Group is the state of a group in a partition.
 type Group struct {
-	Group string           `json:"group"`
-	Stats map[string]int64 `json:"stats"`
-	Epoch int64            `json:"epoch"`
-	// Last is the id of the last entry read from the stream.
-	Last string `json:"last"`
-	// Pending are the ids of the stream's entries that were delivered and not settled.
-	Pending []string `json:"pending"`
-	// Retries are the unread and pending entries of the retry stream. Retrying are messages that
-	// wait for the time of their retry, Parked those that wait for an earlier one of their key.
-	Retries  []Stored `json:"retries"`
-	Retrying []Stored `json:"retrying"`
-	Parked   []Stored `json:"parked"`
+	Group string `json:"group"`
+	// Stats are the numbers of the group's state.
+	Stats  map[string]int64 `json:"stats"`
+	Holder string           `json:"holder,omitempty"`
+	// Sent is the ID in the stream of the last entry that was looked at.
+	Sent string `json:"sent"`
+	// Open are the ordinals of entries that were looked at and are not settled.
+	Open []int64 `json:"open"`
+	// Rows are the rows of open entries by µs, and Due the number of those that are due later.
+	Rows map[string]string `json:"rows"`
+	Due  int64             `json:"due"`
 }
 
 // Stored is a stored message.
@@ -87,14 +89,20 @@ func readTruth(ctx context.Context, c *redis.Client, topics []Topic) (*Truth, er
 	return t, nil
 }
 
+// keyPrefix stands in front of all keys of queues.
+const keyPrefix = "next:"
+
 // mainKey returns the key of a partition's stream, which is the prefix of all its other keys.
 func mainKey(topic string, partition int) string {
-	return "stream:topic:{" + topic + ":" + strconv.Itoa(partition) + "}"
+	return keyPrefix + "stream:topic:{" + topic + ":" + strconv.Itoa(partition) + "}"
 }
 
 func groupKey(topic string, partition int, group string) string {
 	return mainKey(topic, partition) + ":g:" + group
 }
+
+// topicKey is the key of a topic's settings.
+func topicKey(topic string) string { return keyPrefix + "streaming:mq:topic:" + topic + ":meta" }
 
 func readPartition(ctx context.Context, c *redis.Client, l *Topic, partition int) (*Partition, error) {
 	key := mainKey(l.Name, partition)
@@ -103,17 +111,14 @@ func readPartition(ctx context.Context, c *redis.Client, l *Topic, partition int
 	if err != nil {
 		return nil, err
 	}
-	p.Produced, p.Cancelled = number(meta["produced"]), number(meta["cancelled"])
+	p.Last, p.Ord, p.Unscheduled = number(meta["last"]), number(meta["ord"]), number(meta["cancelled"])
 	if p.Entries, err = readStream(ctx, c, key, partition); err != nil {
 		return nil, err
 	}
-	if p.Dead, err = readStream(ctx, c, key+":dlq", partition); err != nil {
+	if p.Dead, err = readLetters(ctx, c, l.Name, partition); err != nil {
 		return nil, err
 	}
-	for i := range p.Dead {
-		p.Dead[i].Topic, p.Dead[i].Partition = l.Name, partition
-	}
-	if p.Delayed, err = readItems(ctx, c, key+":delayed"); err != nil {
+	if p.Delayed, err = readDelayed(ctx, c, key+":delayed"); err != nil {
 		return nil, err
 	}
 	for _, g := range l.Groups {
@@ -129,69 +134,51 @@ func readPartition(ctx context.Context, c *redis.Client, l *Topic, partition int
 func readGroup(ctx context.Context, c *redis.Client, topic string, partition int, group string) (*Group, error) {
 	key := groupKey(topic, partition, group)
 	g := &Group{Group: group, Stats: make(map[string]int64)}
-	stats, err := c.HGetAll(ctx, key+":stats").Result()
-	if err != nil {
+	// One transaction: a commit between two reads would show a state that never was.
+	tx := c.TxPipeline()
+	state, open, rows, due := tx.HGetAll(ctx, key), tx.HGetAll(ctx, key+":open"), tx.HGetAll(ctx, key+":rows"), tx.ZCard(ctx, key+":due")
+	if _, err := tx.Exec(ctx); err != nil {
 		return nil, err
 	}
-	for name, v := range stats {
+	for name, v := range state.Val() {
 		g.Stats[name] = number(v)
 	}
-	epoch, err := c.Get(ctx, key+":epoch").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
-	}
-	g.Epoch = number(epoch)
-	if g.Last, g.Pending, err = readReading(ctx, c, mainKey(topic, partition), group); err != nil {
-		return nil, err
-	}
-	retries, err := readStream(ctx, c, key+":retry", partition)
-	if err != nil {
-		return nil, err
-	}
-	last, pending, err := readReading(ctx, c, key+":retry", group)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range retries {
-		if after(s.ID, last) || slices.Contains(pending, s.ID) {
-			g.Retries = append(g.Retries, s)
+	g.Holder, g.Sent, g.Rows, g.Due = state.Val()["holder"], state.Val()["sent"], rows.Val(), due.Val()
+	for field, ranges := range open.Val() {
+		ordinals, err := readRanges(ranges)
+		if err != nil {
+			return nil, fmt.Errorf("open entries %s: %w", field, err)
 		}
+		g.Open = append(g.Open, ordinals...)
 	}
-	if g.Retrying, err = readItems(ctx, c, key+":retrying"); err != nil {
-		return nil, err
-	}
-	g.Parked, err = readItems(ctx, c, key+":parked")
-	return g, err
+	slices.Sort(g.Open)
+	return g, nil
 }
 
-// readReading returns the ids of the last entry that a group has read of a stream, and of its
-// pending entries. For a missing or unread stream last is "0-0".
-func readReading(ctx context.Context, c *redis.Client, key, group string) (last string, pending []string, err error) {
-	n, err := c.Exists(ctx, key).Result()
-	if err != nil || n == 0 {
-		return "0-0", nil, err
-	}
-	groups, err := c.XInfoGroups(ctx, key).Result()
-	if err != nil {
-		return "", nil, err
-	}
-	last = "0-0"
-	for _, g := range groups {
-		if g.Name == group {
-			last = g.LastDeliveredID
+// readRanges returns the numbers of a list such as "17,30-44".
+func readRanges(text string) ([]int64, error) {
+	var all []int64
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err1 := strconv.ParseInt(first, 10, 64)
+		to, err2 := strconv.ParseInt(last, 10, 64)
+		if err := errors.Join(err1, err2); err != nil || to < from || to-from > 1<<20 {
+			return nil, fmt.Errorf("%q is no list of ranges", text)
+		}
+		for n := from; n <= to; n++ {
+			all = append(all, n)
 		}
 	}
-	if last == "0-0" {
-		return last, nil, nil
-	}
-	entries, err := c.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: group, Start: "-", End: "+", Count: 1 << 20}).Result()
-	if err != nil {
-		return "", nil, err
-	}
-	for _, e := range entries {
-		pending = append(pending, e.ID)
-	}
-	return last, pending, nil
+	return all, nil
+}
+
+// ordinal returns the ordinal in the ID of an entry, "<µs>-<ordinal>".
+func ordinal(id string) int64 {
+	_, ord, _ := strings.Cut(id, "-")
+	return number(ord)
 }
 
 func readStream(ctx context.Context, c *redis.Client, key string, partition int) ([]Stored, error) {
@@ -202,12 +189,8 @@ func readStream(ctx context.Context, c *redis.Client, key string, partition int)
 	stored := make([]Stored, 0, len(entries))
 	for _, e := range entries {
 		field := func(name string) string { text, _ := e.Values[name].(string); return text }
-		s := Stored{
-			ID: e.ID, MessageID: field("i"), Attempts: int(number(field("a"))), Group: field("g"), Reason: field("r"), Code: field("c"),
-		}
-		if s.MessageID == "" {
-			s.MessageID = strconv.Itoa(partition) + "-" + e.ID
-		}
+		us, _, _ := strings.Cut(e.ID, "-")
+		s := Stored{ID: e.ID, MessageID: cmp.Or(field("i"), strconv.Itoa(partition)+"-"+us), Group: field("g")}
 		if err := s.decode(field("d")); err != nil {
 			return nil, fmt.Errorf("%s at %s: %w", key, e.ID, err)
 		}
@@ -216,63 +199,62 @@ func readStream(ctx context.Context, c *redis.Client, key string, partition int)
 	return stored, nil
 }
 
-// readItems reads the sorted set of times at key and its items in the hash at key:data. An item is
-// "<attempts> <message id> <due ms or 0> <length of key> <key><record>".
-func readItems(ctx context.Context, c *redis.Client, key string) ([]Stored, error) {
-	members, err := c.ZRangeWithScores(ctx, key, 0, -1).Result()
-	if err != nil {
+// readLetters reads the headers of a partition's dead letters, and their records.
+func readLetters(ctx context.Context, c *redis.Client, topic string, partition int) ([]Stored, error) {
+	key := mainKey(topic, partition) + ":dlq"
+	tx := c.TxPipeline()
+	headers, records := tx.XRange(ctx, key, "-", "+"), tx.HGetAll(ctx, key+":data")
+	if _, err := tx.Exec(ctx); err != nil {
 		return nil, err
 	}
-	data, err := c.HGetAll(ctx, key+":data").Result()
-	if err != nil {
-		return nil, err
-	}
-	if len(members) != len(data) {
-		return nil, fmt.Errorf("%s has %d members and %d items", key, len(members), len(data))
-	}
-	stored := make([]Stored, 0, len(members))
-	for _, z := range members {
-		member, _ := z.Member.(string)
-		s := Stored{DueMS: int64(z.Score)}
-		attempts, rest, ok1 := strings.Cut(data[member], " ")
-		id, rest, ok2 := strings.Cut(rest, " ")
-		_, rest, ok3 := strings.Cut(rest, " ")
-		length, rest, ok4 := strings.Cut(rest, " ")
-		n := int(number(length))
-		if !ok1 || !ok2 || !ok3 || !ok4 || n > len(rest) {
-			return nil, fmt.Errorf("%s: %q has the item %q", key, member, data[member])
+	var letters []Stored
+	for _, e := range headers.Val() {
+		field := func(name string) string { text, _ := e.Values[name].(string); return text }
+		s := Stored{
+			ID: e.ID, MessageID: field("i"), Attempts: int(number(field("a"))), Group: field("g"), Reason: field("r"), Code: field("c"),
+			Topic: topic, Partition: partition,
 		}
-		s.Attempts, s.MessageID = int(number(attempts)), id
-		if err := s.decode(rest[n:]); err != nil {
-			return nil, fmt.Errorf("%s: %q: %w", key, member, err)
+		if err := s.decode(records.Val()[e.ID]); err != nil {
+			return nil, fmt.Errorf("%s at %s: %w", key, e.ID, err)
+		}
+		letters = append(letters, s)
+	}
+	return letters, nil
+}
+
+// readDelayed reads the sorted set of due times at key and the records in the hash at key:data.
+func readDelayed(ctx context.Context, c *redis.Client, key string) ([]Stored, error) {
+	tx := c.TxPipeline()
+	members, data := tx.ZRangeWithScores(ctx, key, 0, -1), tx.HGetAll(ctx, key+":data")
+	if _, err := tx.Exec(ctx); err != nil {
+		return nil, err
+	}
+	if len(members.Val()) != len(data.Val()) {
+		return nil, fmt.Errorf("%s has %d members and %d records", key, len(members.Val()), len(data.Val()))
+	}
+	stored := make([]Stored, 0, len(members.Val()))
+	for _, z := range members.Val() {
+		id, _ := z.Member.(string)
+		s := Stored{DueMS: int64(z.Score), MessageID: id}
+		if err := s.decode(data.Val()[id]); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", key, id, err)
 		}
 		stored = append(stored, s)
 	}
 	return stored, nil
 }
 
-// decode sets the key and the mark from data, a serialized QueueRecord.
+// decode sets the key and the mark from data, a serialized record.
 func (s *Stored) decode(data string) error {
-	var r clusterv1.QueueRecord
-	if err := proto.Unmarshal([]byte(data), &r); err != nil {
+	var d parleyv1.Delivery // a record has more fields, which are unknown here
+	if err := proto.Unmarshal([]byte(data), &d); err != nil {
 		return err
 	}
-	s.Key, s.Mark = r.GetKey(), markOf(r.GetPayload())
+	s.Key, s.Mark = d.GetKey(), markOf(d.GetPayload())
 	return nil
 }
 
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64) // an absent counter is 0
 	return n
-}
-
-// after reports whether the stream entry id a is after b. It also compares message ids of one
-// partition, if they are passed without the partition.
-func after(a, b string) bool {
-	ams, aseq, _ := strings.Cut(a, "-")
-	bms, bseq, _ := strings.Cut(b, "-")
-	if x, y := number(ams), number(bms); x != y {
-		return x > y
-	}
-	return number(aseq) > number(bseq)
 }

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,13 +16,13 @@ type wrong struct {
 }
 
 var wrongTaken = []wrong{
-	{Loss, "a message that was taken is nowhere", func(s *story) { s.forget("m1"); s.part(jobs).Produced-- }},
+	{Loss, "a message that was taken is nowhere", func(s *story) { s.forget("m1") }},
 	{Loss, "a message is not in a stream that keeps everything", func(s *story) {
 		s.part(jobs).Entries = s.part(jobs).Entries[1:]
 	}},
 	{Duplicate, "a message is in the stream twice", func(s *story) {
 		e := s.part(jobs).Entries[0]
-		e.ID, e.MessageID = "1000000000050-0", id(50)
+		e.ID, e.MessageID = "1000000000050-7", id(50)
 		s.part(jobs).Entries = append(s.part(jobs).Entries, e)
 	}},
 	{Duplicate, "a repeat was answered with another id", func(s *story) {
@@ -58,25 +59,19 @@ var wrongTaken = []wrong{
 var wrongGroups = []wrong{
 	{Stuck, "a message waits though all was mended", func(s *story) {
 		s.forget("m3")
-		s.group(jobs).Pending = []string{"1000000000003-0"}
+		s.unsettle(3)
 	}},
 	{Stuck, "not all was done in time", func(s *story) { s.h.Undrained = "something" }},
-	{Redelivered, "a message is pending after its ack", func(s *story) { s.group(jobs).Pending = []string{"1000000000001-0"} }},
-	{Redelivered, "a later attempt came though the first was acknowledged", func(s *story) { s.deliver(12, jobs, "s2", "m1", 2) }},
-	{Redelivered, "a message came again after its ack, as the same attempt", func(s *story) {
-		s.deliver(8, jobs, "s1", "m1", 1).Token = "another"
-	}},
-	{Redelivered, "one stream was given one attempt twice", func(s *story) { s.deliver(2, jobs, "s1", "m2", 1).Token = "another" }},
-	{Attempts, "two streams were given one attempt", func(s *story) {
-		s.given("m3", 2).Attempt = 1
-		s.ended("m3", 2).Attempt = 1
-	}},
+	{Redelivered, "a message is pending after its ack", func(s *story) { s.unsettle(1) }},
+	{Redelivered, "a later delivery came though the first was acknowledged", func(s *story) { s.deliver(12, jobs, "s2", "m1", 2) }},
+	{Attempts, "an attempt number went back", func(s *story) { s.given("m4", 3).Attempt = 1; s.given("m4", 1).Attempt = 2 }},
 	{Attempts, "there were more attempts than allowed", func(s *story) {
-		s.given("m4", 3).Attempt, s.ended("m4", 3).Attempt = 4, 4
+		s.ended("m4", 3).Attempt = 4
+		d := s.given("m4", 3)
+		d.Attempt = 4
 	}},
 	{Attempts, "a retry was not counted", func(s *story) {
-		s.deliver(40, jobs, "s2", "m4", 1)
-		s.forget("m4")
+		s.given("m4", 3).Attempt = 2
 	}},
 	{DeadLetters, "what was given up is no dead letter", func(s *story) { s.part(jobs).Dead = nil }},
 	{DeadLetters, "what failed as often as it may is no dead letter", func(s *story) { s.ended("m4", 3).Kind = Nack }},
@@ -91,10 +86,9 @@ var wrongGroups = []wrong{
 	{Order, "a later message overtook one that was not delivered", func(s *story) {
 		s.given("m1", 1).At = at(2) + sec/2
 	}},
-	{Order, "a stream that began after a promotion gave a later message", func(s *story) { s.promote(5) }},
-	{Order, "a new owner gave a new message before the pending one", func(s *story) {
-		s.produce(jobs, "m6", "k", 6)
-		s.deliver(11, jobs, "s2", "m6", 1)
+	{Order, "a later message overtook one to another session", func(s *story) {
+		d := s.given("m2", 1)
+		d.Session, d.Stream, d.Client, d.At = "s2", "s2", "c2", at(2)-sec/2
 	}},
 	{StrictOrder, "the next came while the first was not settled", func(s *story) { s.given("n2", 1).At = at(4) }},
 	{StrictOrder, "the first came again after the next was out", func(s *story) {
@@ -102,19 +96,30 @@ var wrongGroups = []wrong{
 	}},
 }
 
-var wrongLeases = []wrong{
+var wrongSessions = []wrong{
 	{Epoch, "an epoch went back", func(s *story) { s.h.Leases[2].Epoch = 9 }},
-	{Epoch, "two holders had one epoch", func(s *story) { s.h.Leases[2].Epoch = 10 }},
-	{Fence, "an ack was accepted from one that had lost the partition", func(s *story) { s.settle(14, Ack, "s1", "m3", 1) }},
-	{Fence, "an ack was accepted after the lease had ended, before another had it", func(s *story) {
-		op := s.settle(10, Ack, "s1", "m3", 1)
-		op.Begin, op.End = at(10)+sec/4, at(10)+sec/2
+	{Epoch, "two nodes had one epoch", func(s *story) { s.h.Leases[2].Epoch = 10 }},
+	{Gen, "an ack of an older delivery was accepted", func(s *story) { s.settle(14, Ack, "s1", "m3", 1) }},
+	{Gen, "two deliveries were settled for good", func(s *story) { s.settle(11, Ack, "s1", "m3", 1) }},
+	{Gen, "one delivery was made twice", func(s *story) { s.deliver(2, jobs, "s1", "m2", 1).Token = "another" }},
+	{Kept, "a delivery of a session with contact was given to another", func(s *story) { s.given("m3", 2).At = at(7) }},
+	{Kept, "a delivery was given to another before its deadline, which was extended", func(s *story) {
+		s.h.Streams[0].AckTimeout = 3 * time.Second
+		s.h.Ops = append(s.h.Ops, Op{ID: "e", Kind: Extend, Session: "s1", Begin: at(6), End: at(6) + 1, Outcome: chaos.OK})
+		s.given("m3", 2).At = at(7) + sec/2
 	}},
-	{Fence, "an extension was accepted from one that had lost the partition", func(s *story) { s.settle(14, Extend, "s1", "m3", 1) }},
-	{TwoOwners, "one that had lost the partition was given a message", func(s *story) { s.deliver(16, jobs, "s1", "m3", 1) }},
-	{TwoOwners, "one that had lost the partition and stood still was given a message that was not there before", func(s *story) {
-		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
-		s.given("m3", 1).At, s.given("m3", 1).MadeMS = at(18), at(12)/1e6
+	{OneKey, "two sessions had messages of a key", func(s *story) {
+		s.produce(jobs, "m6", "k", 6)
+		s.deliver(5, jobs, "s2", "m6", 1)
+	}},
+	{Charged, "a delivery that nobody began was counted", func(s *story) { s.h.Streams[0].Reports = true }},
+	{Charged, "a dead letter has more attempts than deliveries", func(s *story) { s.part(jobs).Dead[0].Attempts = 3 }},
+	{Idle, "a message waited though there was an idle handler", func(s *story) {
+		s.given("late", 1).At = at(25)
+	}},
+	{Full, "an ack was refused because Redis was full", func(s *story) {
+		s.h.Faults = []chaos.Fault{{Name: string(chaos.RedisMemory), Target: "redis", Begin: at(2), End: at(9)}}
+		s.ended("m1", 1).Outcome = chaos.Unknown
 	}},
 }
 
@@ -122,31 +127,31 @@ var wrongCounts = []wrong{
 	{chaos.Unobserved, "no lease was seen", func(s *story) { s.h.Leases = nil }},
 	{chaos.Unobserved, "AdminService was never asked", func(s *story) { s.h.Counts = nil }},
 	{Conservation, "a message lies in two places", func(s *story) {
-		s.group(jobs).Pending = []string{"1000000000003-0"}
-		s.group(jobs).Retrying = []Stored{s.part(jobs).Entries[2]}
+		s.unsettle(3)
+		s.part(jobs).Delayed = []Stored{s.part(jobs).Entries[2]}
 	}},
-	{Conservation, "a dead letter waits for a retry", func(s *story) { s.group(jobs).Retrying = []Stored{s.part(jobs).Entries[4]} }},
+	{Conservation, "a dead letter is unsettled", func(s *story) { s.unsettle(5) }},
 	{Conservation, "an ack was counted twice", func(s *story) { s.group(jobs).Stats["acked"]++ }},
 	{Conservation, "an ack was not counted", func(s *story) { s.group(jobs).Stats["acked"]-- }},
 	{Conservation, "a dead letter was not counted", func(s *story) { s.group(jobs).Stats["dead"]-- }},
 	{Conservation, "too many were counted as taken", func(s *story) {
-		s.part(steps).Produced++
+		s.grow()
 		s.group(steps).Stats["trimmed"]++
 	}},
 	{Conservation, "a message that was refused was counted as taken", func(s *story) {
 		op := s.produce(steps, "n9", "k", 9)
 		op.Outcome, op.MessageID = chaos.Failed, ""
-		s.part(steps).Produced++
+		s.grow()
 		s.group(steps).Stats["trimmed"]++
 	}},
 	{Conservation, "a message that may be in one topic was counted in another", func(s *story) {
 		op := s.produce(jobs, "m9", "k", 9)
 		op.Outcome, op.MessageID = chaos.Unknown, ""
-		s.part(steps).Produced++
+		s.grow()
 		s.group(steps).Stats["trimmed"]++
 	}},
-	{Conservation, "at some moment the counters did not add up", func(s *story) { s.h.Counts[0].Pending++ }},
-	{AdminMismatch, "AdminService counts other than there is", func(s *story) { s.t.Counts[0].Retrying++; s.t.Counts[0].Pending-- }},
+	{Conservation, "at some moment the counters did not add up", func(s *story) { s.h.Counts[0].Running++ }},
+	{AdminMismatch, "AdminService counts other than there is", func(s *story) { s.t.Counts[0].Retrying++; s.t.Counts[0].Waiting-- }},
 	{AdminMismatch, "a dead letter is not listed", func(s *story) { s.t.Letters = nil }},
 	{AdminMismatch, "a dead letter is listed that is not there", func(s *story) {
 		s.t.Letters = append(s.t.Letters, Stored{Topic: jobs, Group: "a", MessageID: id(3)})
@@ -200,21 +205,10 @@ var wrongLooks = []wrong{
 	{chaos.Unobserved, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
 }
 
-// promote makes Redis forget 3 s to 5 s, with the ack of m1 by stream s0. s2 receives m1 again. The
-// slow stream s1, which begins at second begin, reads the later m2 at 6 s.
-func (s *story) promote(begin int64) {
-	s.h.Past = []Window{{From: at(3), To: at(5)}}
-	s.h.Streams = append(s.h.Streams, Stream{ID: "s0", Client: "c0", Addr: "n1", Topic: jobs, Group: "a"})
-	s.h.Streams[0].Slow, s.h.Streams[0].Begin = true, at(begin)+1
-	s.h.Leases = append([]Lease{{Topic: jobs, Group: "a", Holder: "s0", Epoch: 5, To: at(4)}}, s.h.Leases...)
-	s.h.Leases[0].From, s.h.Leases[1].From = at(0), at(4)
-	first, acked := s.given("m1", 1), s.ended("m1", 1)
-	first.Stream, first.Client, first.Token = "s0", "c0", "s0/m1/1"
-	acked.Stream, acked.Client, acked.Token, acked.Begin, acked.End = "s0", "c0", "s0/m1/1", at(3)+1, at(3)+2
-	s.deliver(11, jobs, "s2", "m1", 2)
-	s.settle(12, Ack, "s2", "m1", 2)
-	s.given("m2", 1).At, s.given("m3", 1).At = at(6), at(6)+1
-	s.ended("m2", 1).Begin, s.ended("m2", 1).End = at(7), at(7)+1
+// grow counts one more message in topic steps, which has left the log.
+func (s *story) grow() {
+	s.part(steps).Ord++
+	s.group(steps).Sent = fmt.Sprintf("1000000000009-%d", s.part(steps).Ord)
 }
 
 // right are changes of the story that break no promise.
@@ -226,6 +220,24 @@ var right = []struct {
 	{"an ack of unknown outcome was not done, and the message came again", func(s *story) {
 		op := s.settle(4, Ack, "s1", "m3", 1)
 		op.Outcome, op.End = chaos.Unknown, forever
+	}},
+	{"an ack without an answer was done, and its repeat is answered after another delivery had come", func(s *story) {
+		first := s.settle(11, Nack, "s1", "m3", 1)
+		again := *first
+		first.Outcome, first.End = chaos.Unknown, at(11)+sec/2
+		again.ID, again.Begin, again.End, again.Repeat = "again", at(12)+sec/2, at(12)+sec/2+1, true
+		s.h.Ops = append(s.h.Ops, again)
+	}},
+	{"a delivery was given to another after its deadline", func(s *story) {
+		s.h.Streams[0].AckTimeout = 3 * time.Second
+		s.given("m3", 2).At = at(7)
+	}},
+	{"a delivery was given to another because its client did not present it", func(s *story) {
+		s.h.Streams = append(s.h.Streams, Stream{
+			ID: "s1b", Session: "s1", Client: "c1", Addr: "n2", Topic: jobs, Group: "a", Asked: at(5), Begin: at(5) + 1, Resumes: 1, Held: []string{"other"},
+			Concurrency: 20, AckTimeout: 30 * time.Second, Grace: 4 * time.Second,
+		})
+		s.given("m3", 2).At = at(7)
 	}},
 	{"a nack without an answer was done, and its repeat is answered after the message came again", func(s *story) {
 		first := s.ended("m4", 1)
@@ -242,31 +254,24 @@ var right = []struct {
 	{"a produce of unknown outcome is counted, and was trimmed", func(s *story) {
 		op := s.produce(steps, "n9", "k", 9)
 		op.Outcome, op.MessageID, op.End = chaos.Unknown, "", forever
-		s.part(steps).Produced++
+		s.grow()
 		s.group(steps).Stats["trimmed"]++
 		s.recount()
 	}},
-	{"a slow reader reads, after a promotion, what it was sent before", func(s *story) { s.promote(0) }},
-	{"a frame is read late by a process that stood still", func(s *story) {
-		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
-		s.given("m3", 1).At, s.given("m3", 1).MadeMS = at(18), at(4)/1e6
-	}},
-	{"the first of a key is read after the next was out, by a process that stood still", func(s *story) {
-		d := s.deliver(8, steps, "s3", "n1", 3)
-		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: d.Client, Begin: at(3), End: at(8)}}
-		s.lose("n1")
-	}},
-	{"what was released comes as the same attempt", func(s *story) {
+	{"what was released comes again", func(s *story) {
 		s.produce(steps, "n3", "other", 3)
 		s.deliver(8, steps, "s3", "n3", 1)
 		s.settle(8, Release, "s3", "n3", 1)
-		s.deliver(9, steps, "s3", "n3", 1).Token = "again"
-		s.settle(10, Ack, "s3", "n3", 1).Token = "again"
-		s.part(steps).Produced++
+		d := s.deliver(9, steps, "s3", "n3", 2)
+		d.Attempt = 1
+		s.settle(10, Ack, "s3", "n3", 2).Attempt = 1
+		s.h.Handled[len(s.h.Handled)-1].Attempt = 1
+		s.grow()
 		s.group(steps).Stats["acked"]++
 		s.recount()
 	}},
 	{"a message was lost with its consumers as often as it may", func(s *story) {
+		s.h.Streams[1].AckTimeout = 20 * time.Second
 		s.deliver(40, jobs, "s2", "m3", 3)
 		s.lose("m3")
 	}},
@@ -284,9 +289,11 @@ var right = []struct {
 		s.deliver(8, steps, "s3", "n3", 1)
 		s.settle(8, Release, "s3", "n3", 1)
 		s.h.Handled = s.h.Handled[:3]
-		s.deliver(9, steps, "s3", "n3", 1).Token = "again"
-		s.settle(10, Ack, "s3", "n3", 1).Token = "again"
-		s.part(steps).Produced++
+		d := s.deliver(9, steps, "s3", "n3", 2)
+		d.Attempt = 1
+		s.settle(10, Ack, "s3", "n3", 2).Attempt = 1
+		s.h.Handled[len(s.h.Handled)-1].Attempt = 1
+		s.grow()
 		s.group(steps).Stats["acked"]++
 		s.recount()
 	}},
@@ -294,7 +301,9 @@ var right = []struct {
 		s.h.Deliveries = slices.DeleteFunc(s.h.Deliveries, func(d Delivery) bool { return d.Mark == "late" })
 		s.forget("late")
 		s.part(jobs).Entries = s.part(jobs).Entries[:5]
-		s.part(jobs).Cancelled++
+		s.part(jobs).Unscheduled++
+		s.part(jobs).Ord--
+		s.group(jobs).Sent = "1000000000005-5"
 		s.h.Ops = append(s.h.Ops, Op{
 			ID: "c", Kind: Cancel, Topic: jobs, Mark: "late", Begin: at(2), End: at(2) + int64(time.Second), Outcome: chaos.Unknown, DelayMS: none,
 		})

@@ -3,7 +3,6 @@ package cli
 import (
 	"regexp"
 	"testing"
-	"time"
 
 	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"buf.build/go/protovalidate"
@@ -29,7 +28,8 @@ func TestLimitsMatchSchema(t *testing.T) {
 	longest := func(m proto.Message, field protoreflect.Name) int64 {
 		return int64(rules(m, field).GetDuration().GetLte().AsDuration())
 	}
-	message, topic, retry := &parleyv1.QueueMessage{}, &parleyv1.Topic{}, &parleyv1.RetryPolicy{}
+	message, topic, group, retry := &parleyv1.QueueMessage{}, &parleyv1.Topic{}, &parleyv1.Group{}, &parleyv1.RetryPolicy{}
+	consume := &parleyv1.ConsumeRequest{}
 	headers := rules(message, "headers").GetMap()
 	for name, row := range map[string]struct{ here, schema int64 }{
 		"partitions":   {maxPartitions, int64(rules(topic, "partitions").GetInt32().GetLte())},
@@ -40,24 +40,34 @@ func TestLimitsMatchSchema(t *testing.T) {
 		"payload":      {maxQueuePayload, int64(rules(message, "payload").GetBytes().GetMaxLen())},
 		"headers":      {maxQueueHeaders, int64(headers.GetMaxPairs())},
 		"header value": {maxHeaderValue, int64(headers.GetValues().GetString().GetMaxBytes())},
-		"dead letters": {maxDeadIDs, int64(rules(&parleyv1.DeadLetterIds{}, "dead_letter_ids").GetRepeated().GetMaxItems())},
+		"dead letters": {maxBatchIDs, int64(rules(&parleyv1.DeadLetterIds{}, "dead_letter_ids").GetRepeated().GetMaxItems())},
+		"retries":      {maxBatchIDs, int64(rules(&parleyv1.RetryJobsRequest{}, "message_ids").GetRepeated().GetMaxItems())},
+		"ids":          {maxQueueID, int64(rules(&parleyv1.GetJobRequest{}, "message_id").GetString().GetMaxBytes())},
+		"topics":       {maxTopics, int64(rules(consume, "topics").GetRepeated().GetMaxItems())},
+		"concurrency":  {maxConcurrency, int64(rules(consume, "concurrency").GetInt32().GetLte())},
+		"in flight":    {maxConcurrency, int64(rules(consume, "max_in_flight").GetInt32().GetLte())},
 		"replayed":     {maxReplayed, int64(rules(&parleyv1.ReplayDeadLettersRequest{}, "limit").GetInt32().GetLte())},
 		"reason":       {maxNackReason, int64(rules(&parleyv1.NackItem{}, "reason").GetString().GetMaxBytes())},
-		"delay":        {int64(maxDelay), longest(&parleyv1.ScheduledMessage{}, "delay")},
+		"delay":        {int64(maxDelay), longest(message, "delay")},
 		"retention":    {int64(maxDelay), longest(&parleyv1.TopicRetention{}, "max_age")},
+		"ttl":          {int64(maxDelay), longest(message, "ttl")},
+		"timeout":      {int64(week), longest(message, "timeout")},
+		"unique key":   {int64(week), longest(&parleyv1.Unique{}, "at_most")},
+		"handlers":     {int64(week), longest(group, "handler_timeout")},
+		"run time":     {int64(week), longest(group, "max_run_time")},
+		"grace":        {int64(maxResumeGrace), longest(group, "resume_grace")},
 		"backoff":      {int64(day), longest(retry, "max_backoff")},
-		"window":       {int64(7 * day), longest(topic, "idempotency_window")},
-		"ack timeout":  {int64(12 * time.Hour), longest(&parleyv1.ConsumeRequest{}, "ack_timeout")},
+		"window":       {int64(week), longest(topic, "idempotency_window")},
+		"ack timeout":  {int64(maxAckTimeout), longest(consume, "ack_timeout")},
 	} {
 		if row.here != row.schema {
 			t.Errorf("%s: the commands allow %d, the schema %d", name, row.here, row.schema)
 		}
 	}
 	for form, schema := range map[*regexp.Regexp]string{
-		nameForm:           rules(&parleyv1.ConsumeRequest{}, "topic").GetString().GetPattern(),
-		headerForm:         headers.GetKeys().GetString().GetPattern(),
-		queueMessageIDForm: rules(&parleyv1.CancelScheduledRequest{}, "message_id").GetString().GetPattern(),
-		deadLetterIDForm:   rules(&parleyv1.DeadLetterIds{}, "dead_letter_ids").GetRepeated().GetItems().GetString().GetPattern(),
+		nameForm:   rules(consume, "group").GetString().GetPattern(),
+		headerForm: headers.GetKeys().GetString().GetPattern(),
+		keyForm:    rules(&parleyv1.Unique{}, "key").GetString().GetPattern(),
 	} {
 		if form.String() != schema {
 			t.Errorf("the commands allow %s, the schema %s", form, schema)

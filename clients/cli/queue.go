@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type queueCommand struct {
@@ -15,19 +15,23 @@ type queueCommand struct {
 	Get    queueGetCommand    `cmd:"" help:"Show a topic's settings."`
 	List   queueListCommand   `cmd:"" help:"List the topics."`
 	Delete queueDeleteCommand `cmd:"" help:"Delete a topic and everything in it."`
-	Pause  queuePauseCommand  `cmd:"" help:"Pause operations of a topic: --produce, --consume or both."`
-	Resume queueResumeCommand `cmd:"" help:"Resume operations of a topic: --produce, --consume or both."`
-	Group  queueGroupCommand  `cmd:"" help:"Create, delete and move consumer groups."`
+	Pause  queuePauseCommand  `cmd:"" help:"Refuse new messages of a topic. 'queue group pause' stops deliveries."`
+	Resume queueResumeCommand `cmd:"" help:"Accept new messages of a topic again."`
+	Repair queueRepairCommand `cmd:"" help:"Create again what the queue store lost of a topic's settings, partitions and groups."`
+	Group  queueGroupCommand  `cmd:"" help:"Create, change, list, pause, move and delete consumer groups."`
 
-	Stats      queueStatsCommand      `cmd:"" help:"Show how many messages topics hold (depth) and how far groups are behind (lag)."`
-	Pending    queuePendingCommand    `cmd:"" help:"Show unsettled deliveries."`
-	Partitions queuePartitionsCommand `cmd:"" help:"Show the consumer of each partition."`
+	Stats      queueStatsCommand      `cmd:"" help:"Show how many messages topics hold (depth) and how far groups are behind."`
+	Jobs       queueJobsCommand       `cmd:"" help:"List the messages that are scheduled, wait, run or are retried."`
+	Job        queueJobCommand        `cmd:"" help:"Show one message and what each group did with it."`
+	Consumers  queueConsumersCommand  `cmd:"" help:"Show who consumes, and what each consumer works on since when."`
+	Partitions queuePartitionsCommand `cmd:"" help:"Show the node that dispatches each partition."`
 
 	Produce    queueProduceCommand    `cmd:"" help:"Produce messages, now or for later."`
-	Cancel     queueCancelCommand     `cmd:"" help:"Cancel scheduled messages."`
+	Cancel     queueCancelCommand     `cmd:"" help:"Cancel messages that no handler has begun."`
 	Reschedule queueRescheduleCommand `cmd:"" help:"Change the due time of scheduled messages."`
 	Consume    queueConsumeCommand    `cmd:"" help:"Consume messages: print each, or run a command for it, and acknowledge it."`
 
+	Retry queueRetryCommand `cmd:"" help:"Retry failed messages now instead of after their backoff."`
 	DLQ   queueDLQCommand   `cmd:"" name:"dlq" help:"List, replay or purge dead letters."`
 	Trim  queueTrimCommand  `cmd:"" help:"Remove a topic's oldest messages."`
 	Bench queueBenchCommand `cmd:"" passthrough:"" help:"Benchmark queues: short for 'parley bench queue'."`
@@ -43,9 +47,12 @@ const (
 	maxQueuePayload = 256 << 10
 	maxQueueHeaders = 32
 	maxHeaderValue  = 1024
-	maxDeadIDs      = 1000
+	maxQueueID      = 128
+	maxBatchIDs     = 1000
 	maxReplayed     = 10_000
 	maxNackReason   = 1024
+	maxTopics       = 16
+	maxConcurrency  = 10_000
 )
 
 // topicArg is the argument of a command for one topic.
@@ -79,8 +86,8 @@ func explainQueue(what string, err error) error {
 		hint = "'parley queue create' creates topics"
 	case errors.Is(err, parley.ErrGroupNotFound):
 		hint = "'parley queue group create' creates groups"
-	case errors.Is(err, parley.ErrGroupInUse):
-		hint = "stop its consumers first"
+	case errors.Is(err, parley.ErrMessageNotFound):
+		hint = "it is settled or cancelled, or there was none"
 	case errors.Is(err, parley.ErrTopicPaused):
 		hint = "'parley queue resume' resumes it"
 	default:

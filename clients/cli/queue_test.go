@@ -109,29 +109,27 @@ func (r *running) wantEnd(t *testing.T, code int) {
 }
 
 // TestQueueTopics checks that the topic commands create topics with every setting, and update,
-// show, list, pause, resume and delete them.
+// show, list, pause, resume, repair and delete them.
 func TestQueueTopics(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	made := q.object("create", "jobs", "--group", "work", "--group", "audit", "--partitions", "2", "--partitioner", "consistent-hash",
-		"--strict-order", "--retention", "7d", "--retention-messages", "100", "--dead-letter-retention", "1.5d", "--max-length", "1000",
-		"--drop-oldest", "--max-attempts", "3", "--min-backoff", "10ms", "--max-backoff", "1m30s", "--non-retryable", "bad,exit-65",
-		"--idempotency-window", "1h")
+		"--retention", "7d", "--retention-messages", "100", "--dead-letter-retention", "1.5d", "--max-dead-letters", "50",
+		"--max-length", "1000", "--drop-oldest", "--idempotency-window", "1h", "--order", "strict", "--max-attempts", "3")
 	want := map[string]any{
-		"topic": "jobs", "partitions": 2.0, "partitioner": "consistent-hash", "strict_order": true, "groups": []any{"work", "audit"},
-		"retention_ms": 604800000.0, "retention_messages": 100.0, "dead_letter_retention_ms": 129600000.0, "max_length": 1000.0,
-		"drop_oldest": true, "max_attempts": 3.0, "min_backoff_ms": 10.0, "max_backoff_ms": 90000.0,
-		"non_retryable": []any{"bad", "exit-65"}, "idempotency_window_ms": 3600000.0, "produce_paused": false, "consume_paused": false,
-		"create_time": made["create_time"],
+		"topic": "jobs", "partitions": 2.0, "partitioner": "consistent-hash", "groups": []any{"work", "audit"},
+		"retention_ms": 604800000.0, "retention_messages": 100.0, "dead_letter_retention_ms": 129600000.0, "max_dead_letters": 50.0,
+		"max_length": 1000.0, "drop_oldest": true, "idempotency_window_ms": 3600000.0, "paused": false, "create_time": made["create_time"],
 	}
 	if diff := cmp.Diff(want, made); diff != "" {
 		t.Errorf("create says (-want +got):\n%s", diff)
 	}
+	if got := q.object("group", "get", "jobs", "audit"); got["order"] != "strict" || got["max_attempts"] != 3.0 {
+		t.Errorf("a group that was created with its topic: %v", got)
+	}
 	q.fails(1, []string{"create", "jobs"}, "TOPIC_EXISTS")
-	want["groups"], want["max_attempts"], want["drop_oldest"] = []any{"audit", "work"}, 5.0, false
-	want["non_retryable"] = []any{}
-	changed := q.object("update", "jobs", "--max-attempts", "5", "--no-drop-oldest", "--non-retryable", "")
-	q.fails(1, []string{"update", "jobs", "--partitions", "4"}, "strict order")
+	want["groups"], want["max_dead_letters"], want["drop_oldest"], want["partitions"] = []any{"audit", "work"}, 60.0, false, 4.0
+	changed := q.object("update", "jobs", "--max-dead-letters", "60", "--no-drop-oldest", "--partitions", "4")
 	if diff := cmp.Diff(want, changed); diff != "" {
 		t.Errorf("update says (-want +got):\n%s", diff)
 	}
@@ -139,7 +137,7 @@ func TestQueueTopics(t *testing.T) {
 		t.Errorf("get says (-want +got):\n%s", diff)
 	}
 	text := q.ok("get", "jobs").stdout
-	for _, line := range []string{"retention              7d", "max-backoff            1m30s", "non-retryable          none", "groups                 audit, work"} {
+	for _, line := range []string{"retention              7d", "max-dead-letters       60", "groups                 audit, work"} {
 		if !strings.Contains(text, "  "+line+"\n") {
 			t.Errorf("get, as text has no %q:\n%s", line, text)
 		}
@@ -150,28 +148,29 @@ func TestQueueTopics(t *testing.T) {
 	if got := q.object("get", "plain"); got["partitioner"] != "consistent-hash" {
 		t.Errorf("the default partitioner is %v", got["partitioner"])
 	}
-	q.ok("pause", "plain", "--produce")
-	list := "jobs  2 partitions, groups audit, work, strict order\nplain  8 partitions, no groups, paused: producing\n"
+	if got := q.ok("pause", "plain").stdout; got != "plain is paused\n" {
+		t.Errorf("pause says %q", got)
+	}
+	list := "jobs  4 partitions, groups audit, work\nplain  8 partitions, no groups, paused\n"
 	if got := q.ok("list").stdout; got != list {
 		t.Errorf("list says %q", got)
 	}
 	if got := field(q.ok("list", "--json").objects(t), "topic"); fmt.Sprint(got) != "[jobs plain]" {
 		t.Errorf("list for programs: %v", got)
 	}
-	q.fails(1, []string{"produce", "plain", "x", "--timeout", "300ms"}, "TOPIC_PAUSED", "parley queue resume")
-	for _, one := range []struct{ args, want string }{
-		{"pause plain --consume", "plain is paused: producing and consuming\n"},
-		{"resume plain --produce", "plain is paused: consuming\n"},
-		{"resume plain --produce --consume", "plain is not paused\n"},
-		{"pause plain --produce --consume", "plain is paused: producing and consuming\n"},
-		{"resume plain --consume", "plain is paused: producing\n"},
-	} {
-		if got := q.ok(strings.Fields(one.args)...).stdout; got != one.want {
-			t.Errorf("%s says %q, want %q", one.args, got, one.want)
+	eventually(t, func() error { // every node notices within two seconds
+		got := q.run("produce", "plain", "x", "--timeout", "300ms")
+		if got.code != 1 || !strings.Contains(got.stderr, "TOPIC_PAUSED") || !strings.Contains(got.stderr, "parley queue resume") {
+			return fmt.Errorf("produce to a paused topic: %+v", got)
 		}
+		return nil
+	})
+	if got := q.ok("resume", "plain").stdout; got != "plain is not paused\n" {
+		t.Errorf("resume says %q", got)
 	}
-	if got := q.object("get", "plain"); got["produce_paused"] != true || got["consume_paused"] != false {
-		t.Errorf("get of a paused topic says %v", got)
+	q.ok("produce", "plain", "x")
+	if got := q.ok("repair", "plain").stdout; got != "plain: nothing was missing\n" {
+		t.Errorf("repair says %q", got)
 	}
 	q.fails(2, []string{"delete", "plain"}, "--confirm plain")
 	q.fails(2, []string{"delete", "plain", "--confirm", "jobs"}, "--confirm plain")
@@ -180,54 +179,86 @@ func TestQueueTopics(t *testing.T) {
 	}
 	q.fails(1, []string{"get", "plain"}, "TOPIC_NOT_FOUND", "parley queue create")
 	q.fails(1, []string{"stats", "plain"}, "TOPIC_NOT_FOUND")
-	q.fails(1, []string{"create", "__own"}, "two underscores")
+	q.fails(1, []string{"create", "__own"}, "names that begin with __ are reserved")
 }
 
-// TestQueueGroups checks that groups start at several positions of a topic, and can be moved unless
-// they have a consumer.
+// TestQueueGroups checks that the group commands create groups with every setting, and update,
+// show, list, pause, resume and delete them.
 func TestQueueGroups(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "1", "--group", "work")
+	want := map[string]any{
+		"topic": "jobs", "group": "mail", "mode": "exclusive", "order": "none", "max_attempts": 3.0, "min_backoff_ms": 10.0,
+		"max_backoff_ms": 90000.0, "non_retryable": []any{"bad", "exit-65"}, "ack_timeout_ms": 60000.0, "handler_timeout_ms": 500.0,
+		"max_run_time_ms": 7200000.0, "resume_grace_ms": 20000.0, "paused": false,
+	}
+	made := q.object("group", "create", "jobs", "mail", "--mode", "exclusive", "--order", "none", "--max-attempts", "3",
+		"--min-backoff", "10ms", "--max-backoff", "1m30s", "--non-retryable", "bad,exit-65", "--ack-timeout", "1m",
+		"--handler-timeout", "500ms", "--max-run-time", "2h", "--resume-grace", "20s")
+	if diff := cmp.Diff(want, made); diff != "" {
+		t.Errorf("group create says (-want +got):\n%s", diff)
+	}
+	q.fails(1, []string{"group", "create", "jobs", "mail"}, "GROUP_EXISTS")
+	want["max_attempts"], want["non_retryable"], want["order"], want["resume_grace_ms"] = 5.0, []any{}, "key", 30000.0
+	changed := q.object("group", "update", "jobs", "mail", "--max-attempts", "5", "--non-retryable", "", "--order", "key", "--resume-grace", "30s")
+	if diff := cmp.Diff(want, changed); diff != "" {
+		t.Errorf("group update says (-want +got):\n%s", diff)
+	}
+	text := q.ok("group", "get", "jobs", "mail").stdout
+	for _, line := range []string{"mode             exclusive", "max-backoff      1m30s", "non-retryable    none", "max-run-time     2h"} {
+		if !strings.HasPrefix(text, "jobs/mail\n") || !strings.Contains(text, "  "+line+"\n") {
+			t.Errorf("group get, as text has no %q:\n%s", line, text)
+		}
+	}
+	if got := q.ok("group", "pause", "jobs", "mail").stdout; got != "jobs: mail is paused\n" {
+		t.Errorf("group pause says %q", got)
+	}
+	list := "mail  exclusive, order key, 5 attempts, paused\nwork  shared, order key, 16 attempts\n"
+	if got := q.ok("group", "list", "jobs").stdout; got != list {
+		t.Errorf("group list says %q", got)
+	}
+	if got := q.object("group", "resume", "jobs", "mail"); got["paused"] != false {
+		t.Errorf("group resume says %v", got)
+	}
+	if got := field(q.ok("group", "list", "jobs", "--json").objects(t), "group"); fmt.Sprint(got) != "[mail work]" {
+		t.Errorf("group list for programs: %v", got)
+	}
+	q.fails(2, []string{"group", "delete", "jobs", "mail"}, "--confirm mail")
+	q.ok("group", "delete", "jobs", "mail", "--confirm", "mail")
+	q.fails(1, []string{"group", "get", "jobs", "mail"}, "GROUP_NOT_FOUND", "parley queue group create")
+	q.fails(1, []string{"group", "delete", "jobs", "none", "--confirm", "none"}, "GROUP_NOT_FOUND")
+}
+
+// TestQueueSeek checks that groups start at several positions of a topic, and can be moved.
+func TestQueueSeek(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	// Without a retention, messages that the group was moved past may be dropped before it is moved
 	// back.
 	q.ok("create", "jobs", "--partitions", "1", "--retention", "1d", "--group", "work")
 	q.ok("produce", "jobs", "one", "two")
-	for place, unread := range map[string]float64{"beginning": 2, "end": 0, "2030-01-01T00:00:00Z": 0, "2020-01-01 12:00:00": 2} {
-		if got := q.object("group", "create", "jobs", "other", "--from", place); fmt.Sprint(got) != "map[event:created group:other topic:jobs]" {
-			t.Errorf("group create says %v", got)
+	for place, waiting := range map[string]float64{"beginning": 2, "end": 0, "2030-01-01T00:00:00Z": 0, "2020-01-01 12:00:00": 2} {
+		if got := q.ok("group", "create", "jobs", "other", "--from", place).stdout; !strings.HasPrefix(got, "jobs: other is created, from ") {
+			t.Errorf("group create says %q", got)
 		}
-		q.fails(1, []string{"group", "create", "jobs", "other"}, "GROUP_EXISTS")
 		groups, _ := q.object("stats", "jobs")["groups"].([]any)
-		if got := groups[0].(map[string]any); got["group"] != "other" || got["unread"] != unread {
+		if got := groups[0].(map[string]any); got["group"] != "other" || got["waiting"] != waiting {
 			t.Errorf("a group from %s: %v", place, got)
 		}
-		q.fails(2, []string{"group", "delete", "jobs", "other"}, "--confirm other")
 		q.ok("group", "delete", "jobs", "other", "--confirm", "other")
 	}
-	if got := q.ok("group", "seek", "jobs", "work", "--from", "end").stdout; got != "jobs: work is moved at the end\n" {
+	if got := q.ok("group", "seek", "jobs", "work", "--from", "end").stdout; got != "jobs: work is moved to the end\n" {
 		t.Errorf("group seek says %q", got)
 	}
-	if got := q.group("jobs"); got["unread"] != 0.0 || got["skipped"] != 2.0 {
+	if got := q.group("jobs"); got["waiting"] != 0.0 {
 		t.Errorf("stats of who was moved: %v", got)
 	}
 	q.ok("group", "seek", "jobs", "work", "--from", "beginning")
-	busy := q.start("consume", "jobs", "--group", "work", "--consumer", "ann")
-	wantText(t, &busy.stdout, "two")
-	q.fails(1, []string{"group", "seek", "jobs", "work", "--from", "end"}, "GROUP_IN_USE", "stop its consumers")
-	owner := q.object("partitions", "jobs")
-	if owner["consumer"] != "ann" || owner["group"] != "work" || owner["partition"] != 0.0 || owner["epoch"].(float64) <= 0 {
-		t.Errorf("the owner is %v", owner)
+	came := payloads(q.ok("consume", "jobs", "--group", "work", "--count", "2").stdout)
+	if !slices.Equal(came, []string{"one", "two"}) {
+		t.Errorf("after the move came %q", came)
 	}
-	if got := q.ok("partitions", "jobs").stdout; !strings.Contains(got, "PARTITION  GROUP  CONSUMER") || !strings.Contains(got, "work   ann") {
-		t.Errorf("partitions, as text:\n%s", got)
-	}
-	busy.interrupt()
-	busy.wantEnd(t, 0)
-	if got := q.ok("partitions", "jobs").stdout; !strings.Contains(got, "nobody") {
-		t.Errorf("partitions without a consumer:\n%s", got)
-	}
-	q.fails(1, []string{"group", "delete", "jobs", "none", "--confirm", "none"}, "GROUP_NOT_FOUND")
-	q.fails(1, []string{"pending", "jobs", "--group", "none"}, "GROUP_NOT_FOUND")
 }
 
 // TestQueueUsage checks that mistakes in the arguments are reported with the flag and the limit,
@@ -249,20 +280,30 @@ func TestQueueUsage(t *testing.T) {
 		{"create x --retention-messages 1000000001", []string{"--retention-messages", "0 to 1000000000"}},
 		{"create x --dead-letter-retention=-1s", []string{"--dead-letter-retention -1s", "366d"}},
 		{"create x --max-length=-1", []string{"--max-length -1", "0 to 1000000000"}},
-		{"create x --max-attempts 1001", []string{"--max-attempts 1001", "1 to 1000"}},
-		{"create x --min-backoff 0", []string{"--min-backoff 0s", "1ms to 1d"}},
-		{"create x --max-backoff 25h", []string{"--max-backoff 25h", "1ms to 1d"}},
-		{"create x --min-backoff 2s --max-backoff 1s", []string{"--max-backoff 1s", "2s"}},
-		{"create x --non-retryable a,b/c", []string{`--non-retryable "b/c"`, "1 to 64"}},
-		{"create x --non-retryable " + strings.Repeat("a,", 32) + "a", []string{"--non-retryable", "33 codes", "at most 32"}},
+		{"create x --max-dead-letters=-1", []string{"--max-dead-letters -1", "0 to 1000000000"}},
+		{"create x --max-attempts 5", []string{"--max-attempts: a setting of groups", "requires --group"}},
+		{"create x --group y --max-attempts 1001", []string{"--max-attempts 1001", "1 to 1000"}},
+		{"group create x y --min-backoff 0", []string{"--min-backoff 0s", "1ms to 1d"}},
+		{"group create x y --max-backoff 25h", []string{"--max-backoff 25h", "1ms to 1d"}},
+		{"group create x y --min-backoff 2s --max-backoff 1s", []string{"--max-backoff 1s", "2s"}},
+		{"group create x y --non-retryable a,b/c", []string{`--non-retryable "b/c"`, "1 to 64"}},
+		{"group create x y --non-retryable " + strings.Repeat("a,", 32) + "a", []string{"--non-retryable", "33 codes", "at most 32"}},
+		{"group create x y --mode any", []string{`--mode "any"`, "shared or exclusive"}},
+		{"group create x y --order best", []string{`--order "best"`, "key, strict or none"}},
+		{"group create x y --order unspecified", []string{`--order "unspecified"`}},
+		{"group update x y", []string{"at least one setting"}},
+		{"group update x y --ack-timeout 13h", []string{"--ack-timeout 13h", "1s to 12h"}},
+		{"group update x y --handler-timeout 8d", []string{"--handler-timeout 8d", "1ms to 7d"}},
+		{"group update x y --max-run-time 8d", []string{"--max-run-time 8d", "1s to 7d"}},
+		{"group update x y --resume-grace 11m", []string{"--resume-grace 11m", "1s to 10m"}},
+		{"group pause x a/b", []string{`<group> "a/b"`}},
 		{"create x --idempotency-window 8d", []string{"--idempotency-window 8d", "1s to 7d"}},
 		{"update x", []string{"at least one setting"}},
-		{"update x --max-attempts 0", []string{"--max-attempts 0", "1 to 1000"}},
+		{"update x --partitions 0", []string{"--partitions 0", "1 to 256"}},
 		{"delete x", []string{"--confirm x"}},
-		{"pause a/b --produce", []string{"<topic>"}},
-		{"pause x", []string{"pause: requires --produce, --consume or both"}},
-		{"resume a/b --produce", []string{"<topic>"}},
-		{"resume x", []string{"resume: requires --produce, --consume or both"}},
+		{"pause a/b", []string{"<topic>"}},
+		{"resume a/b", []string{"<topic>"}},
+		{"repair a/b", []string{"<topic>"}},
 		{"group create x a/b", []string{`<group> "a/b"`}},
 		{"group create x y --from noon", []string{"--from", "beginning, end or a time"}},
 		{"group seek x y", []string{"--from"}},
@@ -270,9 +311,16 @@ func TestQueueUsage(t *testing.T) {
 		{"stats a/b", []string{"<topics>"}},
 		{"stats x --interval 1s", []string{"--interval requires --watch"}},
 		{"stats x --watch --interval 50ms", []string{"--interval 50ms", "100ms"}},
-		{"pending x --limit 10001", []string{"--limit 10001", "1 to 10000"}},
-		{"pending x --by luck", []string{"--by", "attempts"}},
+		{"jobs x --limit 0", []string{"--limit 0", "1 to 1000000000"}},
+		{"jobs x --state dead", []string{"--state", "retrying"}},
+		{"jobs x --full", []string{"--full requires --json", "parley queue job"}},
+		{"jobs x --key " + long, []string{"--key: 300 bytes", "256"}},
+		{"job x " + long, []string{"<message-id>", "1 to 128 bytes"}},
+		{"consumers x --group a/b", []string{"--group"}},
 		{"partitions x --group a/b", []string{"--group"}},
+		{"retry x --group y", []string{"retry: requires ids or --all"}},
+		{"retry x 1-2", []string{"--group"}},
+		{"retry x 1-2 --group y --all", []string{"--all and ids exclude"}},
 		{"produce x y --key " + long, []string{"--key: 300 bytes", "256"}},
 		{"produce x y --header a/b=c", []string{"--header", "1 to 64"}},
 		{"produce x y --header Webhook-Id=c", []string{"--header Webhook-Id", "reserved"}},
@@ -280,6 +328,14 @@ func TestQueueUsage(t *testing.T) {
 		{"produce x y --idempotency-key " + long, []string{"--idempotency-key", "1 to 128"}},
 		{"produce x y z --idempotency-key k", []string{"--idempotency-key applies to a single message"}},
 		{"produce x --idempotency-key k", []string{"--idempotency-key applies to a single message"}},
+		{"produce x y --max-attempts 1001", []string{"--max-attempts 1001", "1 to 1000"}},
+		{"produce x y --handler-timeout 8d", []string{"--handler-timeout 8d", "1ms to 7d"}},
+		{"produce x y --ttl 367d", []string{"--ttl 367d", "1ms to 366d"}},
+		{"produce x y --unique " + long, []string{"--unique", "1 to 128"}},
+		{"produce x y z --unique k", []string{"--unique applies to a single message"}},
+		{"produce x y --on-conflict keep", []string{"--on-conflict", "require --unique"}},
+		{"produce x y --unique k --on-conflict fight", []string{`--on-conflict "fight"`, "reject, keep or replace"}},
+		{"produce x y --unique k --unique-for 8d", []string{"--unique-for 8d", "1s to 7d"}},
 		{"produce x y --whole", []string{"--whole"}},
 		{"produce x y --key a --key-separator :", []string{"--key", "--key-separator"}},
 		{"produce x y --key-separator :", []string{"payload 1", `":"`}},
@@ -287,10 +343,12 @@ func TestQueueUsage(t *testing.T) {
 		{"produce x y --delay 1s --at 2030-01-01T00:00:00Z", []string{"--delay and --at"}},
 		{"produce x y --at 1999-01-01T00:00:00Z", []string{"--at", "2000"}},
 		{"produce x y --at 9000-01-01T00:00:00Z", []string{"--at", "366d"}},
-		{"cancel x 17", []string{`"17"`, "an id like"}},
+		{"cancel x 17 " + long, []string{"<message-ids>", "1 to 128 bytes"}},
 		{"reschedule x 3-1767225600000-0d", []string{"--delay or --at"}},
 		{"consume x", []string{"--group"}},
-		{"consume x --group y --concurrency 5001", []string{"--concurrency 5001", "1 to 5000"}},
+		{"consume " + strings.Repeat("x ", 17) + "--group y", []string{"<topics>: 17 topics", "at most 16"}},
+		{"consume x --group y --concurrency 10001", []string{"--concurrency 10001", "1 to 10000"}},
+		{"consume x --group y --concurrency 5 --max-in-flight 4", []string{"--max-in-flight 4", "--concurrency, 5, to 10000"}},
 		{"consume x --group y --count=-1", []string{"--count -1"}},
 		{"consume x --group y --consumer a/b", []string{"--consumer"}},
 		{"consume x --group y --ack --nack", []string{"--ack and --nack"}},
@@ -313,13 +371,14 @@ func TestQueueUsage(t *testing.T) {
 		{"dlq purge x --confirm x --group y 3-1-0", []string{"--group and ids exclude"}},
 		{"dlq purge x --confirm x --group y --all", []string{"--group and --all"}},
 		{"dlq purge x --confirm x --group a/b", []string{`--group "a/b"`}},
-		{"dlq purge x --confirm x 3-1", []string{`"3-1"`, "an id like"}},
+		{"dlq purge x --confirm x " + long, []string{"<dead-letter-ids>", "1 to 128 bytes"}},
+		{"dlq list x --code a/b", []string{"--code"}},
 		{"dlq replay x", []string{"dlq replay: requires ids, --group or --all"}},
 		{"dlq replay x --all 3-1-0", []string{"--all and ids exclude"}},
 		{"dlq replay x --group y 3-1-0", []string{"--group and ids exclude"}},
 		{"dlq replay x --group y --all", []string{"--group and --all"}},
 		{"dlq replay x 3-1-0 --limit 4", []string{"--limit requires --group or --all"}},
-		{"dlq replay x --all --to 256", []string{"--to 256", "0 to 255"}},
+		{"dlq replay x --all --to a/b", []string{`--to "a/b"`}},
 		{"list --timeout=-1s", []string{"--timeout -1s", "0 means no deadline"}},
 		{"trim x", []string{"--keep or --older-than"}},
 		{"trim x --keep 1 --older-than 1s", []string{"--keep and --older-than"}},
@@ -335,8 +394,10 @@ func TestQueueOnDeadServer(t *testing.T) {
 	t.Parallel()
 	q := &queues{t: t, env: map[string]string{"PARLEY_ADDR": "127.0.0.1:1", "PARLEY_TOKEN": "any"}}
 	for _, args := range []string{
-		"create x", "update x --max-attempts 2", "get x", "list", "delete x --confirm x", "pause x --produce", "resume x --consume", "group create x y",
-		"group delete x y --confirm y", "group seek x y --from end", "stats", "stats x --watch", "pending x", "partitions x", "produce x y",
+		"create x", "update x --max-length 2", "get x", "list", "delete x --confirm x", "pause x", "resume x", "repair x", "group create x y",
+		"group update x y --max-attempts 2", "group get x y", "group list x", "group pause x y", "group resume x y",
+		"group delete x y --confirm y", "group seek x y --from end", "stats", "stats x --watch", "jobs x", "job x 1-2", "consumers x",
+		"partitions x", "retry x 1-2 --group y", "retry x --all --group y", "produce x y",
 		"produce x y --delay 1s", "cancel x 3-1767225600000-0d", "reschedule x 3-1767225600000-0d --delay 1s", "dlq x",
 		"dlq purge x --all --confirm x", "dlq replay x --all", "dlq replay x 3-1-0", "trim x --keep 1",
 	} {

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 const (
@@ -18,11 +18,10 @@ const (
 )
 
 var (
-	nameForm           = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	headerForm         = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
-	idempotencyKeyForm = regexp.MustCompile(`^[!-~]{1,128}$`)
-	queueMessageIDForm = regexp.MustCompile(`^[0-9]{1,4}-[0-9]{13}-[0-9]{1,10}d?$`)
-	deadLetterIDForm   = regexp.MustCompile(`^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,10}$`)
+	nameForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	headerForm = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	// keyForm is the form of idempotency keys and of unique keys.
+	keyForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 )
 
 // firstError returns the first error that is not nil, or nil.
@@ -72,10 +71,11 @@ func checkCodes(what string, codes []string) error {
 	return nil
 }
 
-func checkIDs(what string, ids []string, form *regexp.Regexp, like string) error {
+// checkIDs returns an error for an id that cannot be one. Otherwise ids are opaque.
+func checkIDs(what string, ids []string) error {
 	for _, id := range ids {
-		if !form.MatchString(id) {
-			return usagef("%s %q: must be an id like %s", what, id, like)
+		if len(id) == 0 || len(id) > maxQueueID || !utf8.ValidString(id) {
+			return usagef("%s %q: must be 1 to %d bytes", what, id, maxQueueID)
 		}
 	}
 	return nil
@@ -116,8 +116,8 @@ func checkMessage(key, idempotencyKey string, headers map[string]string) error {
 	if len(key) > maxQueueKey || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
 		return usagef("--key: %d bytes; must be at most %d bytes of UTF-8 without NUL", len(key), maxQueueKey)
 	}
-	if idempotencyKey != "" && !idempotencyKeyForm.MatchString(idempotencyKey) {
-		return usagef("--idempotency-key: must be 1 to 128 printable ASCII characters without spaces")
+	if err := checkKey("--idempotency-key", idempotencyKey); err != nil {
+		return err
 	}
 	if len(headers) > maxQueueHeaders {
 		return usagef("--header: %d headers; must be at most %d", len(headers), maxQueueHeaders)
@@ -132,6 +132,14 @@ func checkMessage(key, idempotencyKey string, headers map[string]string) error {
 		case len(value) > maxHeaderValue || !utf8.ValidString(value):
 			return usagef("--header %s: the value has %d bytes; must be at most %d bytes of UTF-8", name, len(value), maxHeaderValue)
 		}
+	}
+	return nil
+}
+
+// checkKey returns an error for an invalid idempotency key or unique key. It accepts an empty one.
+func checkKey(flag, key string) error {
+	if key != "" && !keyForm.MatchString(key) {
+		return usagef("%s: must be 1 to 128 printable ASCII characters without spaces", flag)
 	}
 	return nil
 }
@@ -210,16 +218,16 @@ type positionFlag struct {
 func (p *positionFlag) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "beginning":
-		p.Start, p.text = queue.FromBeginning(), "at the beginning"
+		p.Start, p.text = queue.FromBeginning(), "the beginning"
 		return nil
 	case "end":
-		p.Start, p.text = queue.FromEnd(), "at the end"
+		p.Start, p.text = queue.FromEnd(), "the end"
 		return nil
 	}
 	var m timeFlag
 	if err := m.UnmarshalText(text); err != nil {
 		return fmt.Errorf("%q: must be beginning, end or a time like 2026-01-31T12:00:00Z", text)
 	}
-	p.Start, p.text = queue.FromTime(m.t), "at "+m.t.Local().Format(time.DateTime)
+	p.Start, p.text = queue.FromTime(m.t), m.t.Local().Format(time.DateTime)
 	return nil
 }

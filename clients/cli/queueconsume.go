@@ -10,22 +10,19 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
-const (
-	maxConcurrency = 5000
-	// printWindow is the default number of unsettled messages that the server delivers if messages are
-	// only printed. It is small enough for a worker that stops to release all of them.
-	printWindow = 24
-)
+// printInFlight is the number of messages that a consumer that only prints them holds at least.
+const printInFlight = 100
 
 type queueConsumeCommand struct {
-	topicArg
+	Topics []string `arg:"" help:"The topics, 1 to 16, each of which has the group."`
 
-	Group       string `help:"The consumer group. Its consumers share the topic's partitions." required:"" placeholder:"GROUP"`
-	Consumer    string `help:"This consumer's name in 'queue partitions' and 'queue pending'. Default: the host name and a random suffix." placeholder:"NAME"`
-	Concurrency int64  `help:"Maximum number of messages in progress, 1 to 5000. Messages of one key are handled one after another." default:"1" placeholder:"N"`
+	Group       string `help:"The consumer group. Its consumers share its messages." required:"" placeholder:"GROUP"`
+	Consumer    string `help:"This consumer's name in 'queue consumers' and 'queue jobs'. Default: the host name and a random suffix." placeholder:"NAME"`
+	Concurrency int64  `help:"Maximum number of messages in progress, 1 to 10000. Messages of one key are handled one after another." default:"1" placeholder:"N"`
+	MaxInFlight int64  `help:"Maximum number of messages that this consumer holds, in progress or waiting for that: --concurrency to 10000. Default: twice --concurrency, and more to print messages." placeholder:"N"`
 	Count       int64  `help:"Exit after this number of messages." placeholder:"N"`
 	Raw         bool   `help:"Print payloads unchanged, including control characters and line breaks."`
 
@@ -35,7 +32,7 @@ type queueConsumeCommand struct {
 
 	Reason     string       `help:"With --nack: the reason of the failure." placeholder:"TEXT"`
 	Code       string       `help:"With --nack: the code of the failure." placeholder:"CODE"`
-	RetryAfter durationFlag `help:"Delay before a failed message is delivered again, up to 366d. Default: the topic's backoff." placeholder:"DURATION"`
+	RetryAfter durationFlag `help:"Delay before a failed message is delivered again, up to 366d. Default: the group's backoff." placeholder:"DURATION"`
 	DeadLetter bool         `help:"Make failed messages dead letters at once, without further attempts."`
 
 	ExecTimeout durationFlag `help:"Time limit of a command. A command that takes longer is terminated and counts as failed." placeholder:"DURATION"`
@@ -81,15 +78,19 @@ func deliveryToJSON(d *queue.Delivery) deliveryJSON {
 
 func (c *queueConsumeCommand) check() error {
 	err := firstError(
-		c.topicArg.check(), checkName("--group", c.Group), checkOptionalName("--consumer", c.Consumer),
+		checkNames("<topics>", c.Topics), checkName("--group", c.Group), checkOptionalName("--consumer", c.Consumer),
 		checkRange("--concurrency", c.Concurrency, 1, maxConcurrency), checkRange("--count", c.Count, 0, maxMessages),
 		checkDurationFlag("--retry-after", c.RetryAfter, 0, maxDelay),
 		checkDurationFlag("--exec-timeout", c.ExecTimeout, time.Millisecond, maxDelay),
-		checkDurationFlag("--ack-timeout", c.AckTimeout, time.Second, day/2), checkDurationFlag("--stop-timeout", c.StopTimeout, 0, maxDelay),
+		checkDurationFlag("--ack-timeout", c.AckTimeout, time.Second, maxAckTimeout), checkDurationFlag("--stop-timeout", c.StopTimeout, 0, maxDelay),
 	)
 	switch {
 	case err != nil:
 		return err
+	case len(c.Topics) > maxTopics:
+		return usagef("<topics>: %d topics; must be at most %d", len(c.Topics), maxTopics)
+	case c.MaxInFlight != 0 && (c.MaxInFlight < c.Concurrency || c.MaxInFlight > maxConcurrency):
+		return usagef("--max-in-flight %d: must be --concurrency, %d, to %d", c.MaxInFlight, c.Concurrency, maxConcurrency)
 	case !c.Nack && (c.Reason != "" || c.Code != ""):
 		return usagef("--reason and --code require --nack")
 	case !c.Nack && c.Exec == "" && (c.RetryAfter.set || c.DeadLetter):
@@ -124,7 +125,10 @@ func (c *queueConsumeCommand) Run(s *session) error {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
 	run := &consumeRun{queueConsumeCommand: c, s: s, stop: stop}
-	worker := queue.NewWorker(client, c.Topic, c.Group, run.handle, run.options()...)
+	worker := queue.NewWorker(client, c.Group, run.options()...)
+	for _, topic := range c.Topics {
+		worker.Handle(topic, run.handle)
+	}
 	err = worker.Run(ctx)
 	// The worker does not wait for commands that still run after the stop timeout. They are ended
 	// then, and waited for here.
@@ -155,21 +159,24 @@ type consumeRun struct {
 }
 
 func (c *consumeRun) options() []queue.WorkerOption {
-	report := &connectionReport{w: c.s.stderr, live: "consuming " + c.Topic + " as " + c.Group}
+	report := &connectionReport{w: c.s.stderr, live: "consuming " + strings.Join(c.Topics, ", ") + " as " + c.Group}
 	opts := []queue.WorkerOption{
-		queue.WithConcurrency(int(c.Concurrency)), queue.WithOnState(report.changed),
+		queue.WithOnState(report.changed),
 		queue.WithOnLost(func(d *queue.Delivery, err error) {
-			c.printNote(fmt.Sprintf("%s: delivery lost, it will be redelivered: %s", d.MessageID, err))
+			c.printNote(fmt.Sprintf("%s: delivery lost: %s", d.MessageID, err))
 		}),
 	}
-	window := int64(0) // the default
-	if c.Exec == "" {
-		window = max(printWindow, 2*c.Concurrency)
+	concurrency, inFlight := c.Concurrency, c.MaxInFlight
+	if inFlight == 0 {
+		inFlight = 2 * concurrency
+		if c.Exec == "" {
+			inFlight = max(inFlight, printInFlight)
+		}
 	}
-	if c.Count > 0 {
-		window = min(c.Count, max(window, 2*c.Concurrency))
+	if c.Count > 0 { // what the server sends beyond --count would only be returned
+		concurrency, inFlight = min(concurrency, c.Count), min(inFlight, c.Count)
 	}
-	opts = append(opts, queue.WithWindow(int(window), 0))
+	opts = append(opts, queue.WithConcurrency(int(concurrency)), queue.WithMaxInFlight(int(min(inFlight, maxConcurrency)), 0))
 	if c.Consumer != "" {
 		opts = append(opts, queue.WithConsumerName(c.Consumer))
 	}

@@ -62,8 +62,22 @@ func TestQueueConsumeCounts(t *testing.T) {
 	}
 }
 
+// TestQueueConsumeTopics checks that one consumer gets the messages of several topics.
+func TestQueueConsumeTopics(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	for _, topic := range []string{"jobs", "mail"} {
+		q.ok("create", topic, "--partitions", "2", "--group", "work")
+		q.ok("produce", topic, "of "+topic)
+	}
+	got := q.ok("consume", "jobs", "mail", "--group", "work", "--count", "2", "--concurrency", "2", "--max-in-flight", "10")
+	if came := payloads(got.stdout); !slices.Equal(came, []string{"of jobs", "of mail"}) || !strings.Contains(got.stderr, "consuming jobs, mail as work") {
+		t.Errorf("stdout %q, stderr %q", got.stdout, got.stderr)
+	}
+}
+
 // TestQueueConsumeInterrupted checks that an interrupted consumer exits with 0 and leaves no
-// pending delivery and no owned partition.
+// running delivery and no session.
 func TestQueueConsumeInterrupted(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -76,7 +90,7 @@ func TestQueueConsumeInterrupted(t *testing.T) {
 	if got := r.stderr.String(); !strings.HasSuffix(got, "parley: 1 acked\n") {
 		t.Errorf("stderr %q", got)
 	}
-	if got := q.group("jobs"); got["acked"] != 1.0 || got["pending"] != 0.0 || got["consumers"] != 0.0 || got["owned_partitions"] != 0.0 {
+	if got := q.group("jobs"); got["acked"] != 1.0 || got["running"] != 0.0 || got["consumers"] != 0.0 {
 		t.Errorf("stats %v", got)
 	}
 }
@@ -106,7 +120,7 @@ func TestQueueConsumeToBrokenOutput(t *testing.T) {
 	}
 }
 
-// TestQueueNack checks the outcomes of a nack: a retry with the topic's backoff or after a given
+// TestQueueNack checks the outcomes of a nack: a retry with the group's backoff or after a given
 // delay, and a dead letter by flag or by code.
 func TestQueueNack(t *testing.T) {
 	t.Parallel()

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type queueDLQCommand struct {
 	List   dlqListCommand   `cmd:"" default:"withargs" help:"List dead letters, newest first."`
-	Replay dlqReplayCommand `cmd:"" help:"Replay dead letters to their groups: by id, all of a group, or all of the topic."`
+	Replay dlqReplayCommand `cmd:"" help:"Replay dead letters, to their groups or to another topic: by id, all of a group, or all of the topic."`
 	Purge  dlqPurgeCommand  `cmd:"" help:"Delete dead letters: by id, all of a group, or all of the topic."`
 }
 
@@ -21,6 +21,7 @@ type dlqListCommand struct {
 	topicArg
 
 	Group string `help:"Only dead letters of this group. Default: of all groups." placeholder:"GROUP"`
+	Code  string `help:"Only dead letters with this failure code." placeholder:"CODE"`
 	Limit int64  `help:"Maximum number, 1 to 1000000000." default:"50" placeholder:"N"`
 }
 
@@ -43,11 +44,15 @@ type deadLetterJSON struct {
 
 // Run lists dead letters.
 func (c *dlqListCommand) Run(s *session) error {
-	if err := firstError(c.check(), checkOptionalName("--group", c.Group), checkRange("--limit", c.Limit, 1, maxMessages)); err != nil {
+	err := firstError(c.check(), checkOptionalName("--group", c.Group), checkRange("--limit", c.Limit, 1, maxMessages))
+	if err == nil && c.Code != "" {
+		err = checkCodes("--code", []string{c.Code})
+	}
+	if err != nil {
 		return err
 	}
 	letters := func(ctx context.Context, client *parley.Client) iter.Seq2[*queue.DeadMessage, error] {
-		return first(c.Limit, queue.NewAdmin(client).DeadLetters(ctx, c.Topic, c.Group))
+		return first(c.Limit, queue.NewAdmin(client).DeadLetters(ctx, c.Topic, c.Group, queue.WithCode(c.Code)))
 	}
 	return list(s, "dlq list", letters, func(p printer, d *queue.DeadMessage) error {
 		value := deadLetterJSON{
@@ -102,7 +107,7 @@ func (f *letterFlags) check(what string) error {
 	case len(f.IDs) == 0 && f.Group == "" && !f.All:
 		return usagef("%s: requires ids, --group or --all", what)
 	}
-	return firstError(checkOptionalName("--group", f.Group), checkIDs("<dead-letter-ids>", f.IDs, deadLetterIDForm, "3-1767225600000-0"))
+	return firstError(checkOptionalName("--group", f.Group), checkIDs("<dead-letter-ids>", f.IDs))
 }
 
 // selections returns a selection for each call to make. There are several if the command has more
@@ -115,7 +120,7 @@ func (f *letterFlags) selections() iter.Seq[queue.Selection] {
 		case f.Group != "":
 			yield(queue.DeadLettersOf(f.Group))
 		default:
-			for ids := range slices.Chunk(f.IDs, maxDeadIDs) {
+			for ids := range slices.Chunk(f.IDs, maxBatchIDs) {
 				if !yield(queue.DeadLetterIDs(ids...)) {
 					return
 				}
@@ -163,20 +168,21 @@ type dlqReplayCommand struct {
 	letterFlags
 
 	Limit *int64 `help:"With --group or --all: maximum number, 1 to 1000000000. The oldest of each partition are replayed first." placeholder:"N"`
-	To    *int   `help:"The partition to replay to, 0 to 255. Default: the original partition." placeholder:"PARTITION"`
+	To    string `help:"Produce the dead letters as new messages of this topic, for all of its groups. Default: each is delivered again to its own group." placeholder:"TOPIC"`
 }
 
 // replayedJSON is the JSON form of a replay's result.
 type replayedJSON struct {
 	Event    string `json:"event"`
 	Topic    string `json:"topic"`
+	To       string `json:"to,omitempty"`
 	Replayed int64  `json:"replayed"`
 }
 
-// Run returns dead letters to their groups.
+// Run replays dead letters.
 func (c *dlqReplayCommand) Run(s *session) error {
 	err := firstError(c.topicArg.check(), c.letterFlags.check("dlq replay"),
-		checkOptional("--limit", c.Limit, 1, maxMessages), checkOptional("--to", c.To, 0, maxPartitions-1))
+		checkOptional("--limit", c.Limit, 1, maxMessages), checkOptionalName("--to", c.To))
 	if err == nil && c.Limit != nil && len(c.IDs) > 0 {
 		err = usagef("--limit requires --group or --all")
 	}
@@ -184,7 +190,7 @@ func (c *dlqReplayCommand) Run(s *session) error {
 		return err
 	}
 	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
-		done := replayedJSON{Event: "replayed", Topic: c.Topic}
+		done := replayedJSON{Event: "replayed", Topic: c.Topic, To: c.To}
 		if err := c.replay(ctx, admin, &done); err != nil {
 			err = explainQueue("dlq replay", err)
 			if done.Replayed > 0 {
@@ -192,14 +198,15 @@ func (c *dlqReplayCommand) Run(s *session) error {
 			}
 			return err
 		}
-		return s.printer().print(done, fmt.Sprintf("%s: %s replayed", c.Topic, count(done.Replayed, "dead letter", "dead letters")))
+		return s.printer().print(done,
+			fmt.Sprintf("%s: %s replayed%s", c.Topic, count(done.Replayed, "dead letter", "dead letters"), unless(c.To == "", "", " to "+c.To)))
 	})
 }
 
 func (c *dlqReplayCommand) replay(ctx context.Context, admin *queue.Admin, done *replayedJSON) error {
 	var opts []queue.ReplayOption
-	if c.To != nil {
-		opts = append(opts, queue.WithPartition(*c.To))
+	if c.To != "" {
+		opts = append(opts, queue.ToTopic(c.To))
 	}
 	if len(c.IDs) > 0 {
 		for letters := range c.selections() {

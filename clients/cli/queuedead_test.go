@@ -14,8 +14,8 @@ func (q *queues) bury(topic, group string, payloads ...string) {
 	q.ok("consume", topic, "--group", group, "--count", fmt.Sprint(len(payloads)), "--nack", "--dead-letter", "--reason", "poison\x1b[2J")
 }
 
-// TestQueueReplay replays dead letters by id, of a group, all, a few, and to another partition.
-// Each must be replayed once.
+// TestQueueReplay replays dead letters by id, of a group, all, a few, and to another topic. Each
+// must be replayed once.
 func TestQueueReplay(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -47,11 +47,12 @@ func TestQueueReplay(t *testing.T) {
 	if got := payloads(q.ok("consume", "jobs", "--group", "work", "--count", "2").stdout); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%q came back", got)
 	}
-	q.fails(1, []string{"dlq", "replay", "jobs", "--all", "--to", "7"}, "partition")
-	if got := q.ok("dlq", "replay", "jobs", ids["c"], "--to", "1").stdout; got != "jobs: 1 dead letter replayed\n" {
+	q.fails(1, []string{"dlq", "replay", "jobs", "--all", "--to", "other"}, "TOPIC_NOT_FOUND")
+	q.ok("create", "other", "--group", "redo")
+	if got := q.ok("dlq", "replay", "jobs", ids["c"], "--to", "other").stdout; got != "jobs: 1 dead letter replayed to other\n" {
 		t.Errorf("replay elsewhere says %q", got)
 	}
-	if got := q.ok("consume", "jobs", "--group", "work", "--count", "1", "--json").objects(t); got[0]["payload"] != "c" || got[0]["partition"] != 1.0 {
+	if got := q.ok("consume", "other", "--group", "redo", "--count", "1", "--json").objects(t); got[0]["payload"] != "c" || got[0]["attempt"] != 1.0 {
 		t.Errorf("replayed elsewhere: %v", got)
 	}
 	if got := q.object("dlq", "replay", "jobs", "--all", "--limit", "1"); got["replayed"] != 1.0 {
@@ -74,6 +75,9 @@ func TestQueuePurge(t *testing.T) {
 	q := newQueues(t)
 	q.ok("create", "jobs", "--partitions", "1", "--group", "work")
 	q.bury("jobs", "work", "a", "b")
+	if got := q.ok("dlq", "jobs", "--code", "other").stdout; got != "" {
+		t.Errorf("dead letters with another code: %q", got)
+	}
 	q.ok("group", "create", "jobs", "audit", "--from", "end")
 	q.bury("jobs", "audit", "c", "d")
 	if got := field(q.ok("dlq", "jobs", "--group", "work", "--json").objects(t), "payload"); fmt.Sprint(got) != "[b a]" {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 const (

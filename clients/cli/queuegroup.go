@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type queueGroupCommand struct {
 	Create groupCreateCommand `cmd:"" help:"Create a consumer group."`
-	Delete groupDeleteCommand `cmd:"" help:"Delete a consumer group and its pending retries. Its dead letters stay."`
-	Seek   groupSeekCommand   `cmd:"" help:"Move a consumer group to another position of the topic. The group must have no consumers."`
+	Update groupUpdateCommand `cmd:"" help:"Change a group's settings. Settings without a flag do not change."`
+	Get    groupGetCommand    `cmd:"" help:"Show a group's settings."`
+	List   groupListCommand   `cmd:"" help:"List the groups of a topic."`
+	Delete groupDeleteCommand `cmd:"" help:"Delete a consumer group and its retries. Its dead letters stay."`
+	Pause  groupPauseCommand  `cmd:"" help:"Stop deliveries to a group. Messages in flight can still be settled."`
+	Resume groupResumeCommand `cmd:"" help:"Deliver to a group again."`
+	Seek   groupSeekCommand   `cmd:"" help:"Move a group to another position of the topic. Its consumers lose the messages that they work on, and its retries are dropped."`
 }
 
 // groupArgs are the arguments of a command for one group.
@@ -37,27 +42,100 @@ func (a groupArgs) printResult(s *session, event, text string) error {
 
 type groupCreateCommand struct {
 	groupArgs
+	newGroupFlags
 
 	From positionFlag `help:"Where the group starts to read: beginning, end or a time." default:"beginning" placeholder:"POSITION"`
 }
 
 // Run creates a group.
 func (c *groupCreateCommand) Run(s *session) error {
+	if err := firstError(c.groupArgs.check(), c.newGroupFlags.check()); err != nil {
+		return err
+	}
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
+		group := c.group(c.Group)
+		group.Start = c.From.Start
+		made, err := admin.CreateGroup(ctx, c.Topic, group)
+		if err != nil {
+			return explainQueue("group create", err)
+		}
+		return s.printer().print(groupToJSON(c.Topic, made), fmt.Sprintf("%s: %s is created, from %s", c.Topic, c.Group, c.From.text))
+	})
+}
+
+type groupUpdateCommand struct {
+	groupArgs
+	groupSettings
+}
+
+// Run changes the settings whose flags are given.
+func (c *groupUpdateCommand) Run(s *session) error {
+	if err := firstError(c.groupArgs.check(), c.groupSettings.check()); err != nil {
+		return err
+	}
+	if len(c.fields()) == 0 {
+		return usagef("group update: requires at least one setting")
+	}
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
+		// The retry policy is replaced as a whole, so its other fields must keep their current values.
+		group, err := admin.Group(ctx, c.Topic, c.Group)
+		if err != nil {
+			return explainQueue("group update", err)
+		}
+		c.apply(group)
+		if group, err = admin.UpdateGroup(ctx, c.Topic, group, c.fields()...); err != nil {
+			return explainQueue("group update", err)
+		}
+		return showGroup(s, c.Topic, group)
+	})
+}
+
+type groupGetCommand struct{ groupArgs }
+
+// Run shows a group's settings.
+func (c *groupGetCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
-		if err := admin.CreateGroup(ctx, c.Topic, c.Group, c.From.Start); err != nil {
-			return explainQueue("group create", err)
+		group, err := admin.Group(ctx, c.Topic, c.Group)
+		if err != nil {
+			return explainQueue("group get", err)
 		}
-		return c.printResult(s, "created", "is created "+c.From.text)
+		return showGroup(s, c.Topic, group)
+	})
+}
+
+type groupListCommand struct{ topicArg }
+
+// Run lists the groups of a topic.
+func (c *groupListCommand) Run(s *session) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
+		groups, err := admin.Groups(ctx, c.Topic)
+		if err != nil {
+			return explainQueue("group list", err)
+		}
+		for _, g := range groups {
+			text := fmt.Sprintf("%s  %s, order %s, %s", g.GetName(), modeName(g), orderName(g),
+				count(int64(g.GetRetry().GetMaxAttempts()), "attempt", "attempts"))
+			if g.GetPaused() {
+				text += ", paused"
+			}
+			if err := s.printer().print(groupToJSON(c.Topic, g), text); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+		}
+		return nil
 	})
 }
 
 type groupDeleteCommand struct {
 	groupArgs
 
-	Confirm string `help:"Confirmation: the group's name. Its pending retries are lost." placeholder:"GROUP"`
+	Confirm string `help:"Confirmation: the group's name. Its retries are lost." placeholder:"GROUP"`
 }
 
 // Run deletes a group.
@@ -73,10 +151,39 @@ func (c *groupDeleteCommand) Run(s *session) error {
 	})
 }
 
+type groupPauseCommand struct{ groupArgs }
+
+// Run stops deliveries to a group.
+func (c *groupPauseCommand) Run(s *session) error {
+	return c.setPaused(s, "group pause", (*queue.Admin).PauseGroup)
+}
+
+type groupResumeCommand struct{ groupArgs }
+
+// Run delivers to a group again.
+func (c *groupResumeCommand) Run(s *session) error {
+	return c.setPaused(s, "group resume", (*queue.Admin).ResumeGroup)
+}
+
+func (a groupArgs) setPaused(
+	s *session, what string, set func(a *queue.Admin, ctx context.Context, topic, group string) (*queue.Group, error),
+) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
+		group, err := set(admin, ctx, a.Topic, a.Group)
+		if err != nil {
+			return explainQueue(what, err)
+		}
+		return s.printer().print(groupToJSON(a.Topic, group), a.Topic+": "+a.Group+unless(group.GetPaused(), " is paused", " is not paused"))
+	})
+}
+
 type groupSeekCommand struct {
 	groupArgs
 
-	From positionFlag `help:"Where the group continues to read: beginning, end or a time. Its pending retries are dropped." required:"" placeholder:"POSITION"`
+	From positionFlag `help:"Where the group continues to read: beginning, end or a time." required:"" placeholder:"POSITION"`
 }
 
 // Run moves a group to another position of its topic.
@@ -88,6 +195,6 @@ func (c *groupSeekCommand) Run(s *session) error {
 		if err := admin.SeekGroup(ctx, c.Topic, c.Group, c.From.Start); err != nil {
 			return explainQueue("group seek", err)
 		}
-		return c.printResult(s, "moved", "is moved "+c.From.text)
+		return c.printResult(s, "moved", "is moved to "+c.From.text)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // The limits of a batch, which is one call of the SDK: its number of messages, and the bytes of
@@ -29,19 +29,52 @@ type queueProduceCommand struct {
 	KeySeparator   string            `help:"Separator between key and payload. The text before it is the key and is removed from the payload." placeholder:"TEXT" xor:"key"`
 	Header         map[string]string `help:"A header, as name=value; may be repeated, up to 32." mapsep:"none" placeholder:"NAME=VALUE"`
 	IdempotencyKey string            `help:"Idempotency key of a single message. The message is stored once, however often it is produced with this key." placeholder:"KEY"`
-	Whole          bool              `help:"Treat the whole standard input as one message."`
-	Quiet          bool              `short:"q" help:"Print only the number of messages, not a line per message."`
+
+	MaxAttempts    *int         `help:"Number of attempts before a message becomes a dead letter, 1 to 1000. Default: the group's." placeholder:"N"`
+	HandlerTimeout durationFlag `help:"Time limit of handlers, 1ms to 7d. Default: the group's." placeholder:"DURATION"`
+	TTL            durationFlag `name:"ttl" help:"Time after which a message expires where no handler has begun it, 1ms to 366d. Default: no limit." placeholder:"DURATION"`
+	uniqueFlags
+
+	Whole bool `help:"Treat the whole standard input as one message."`
+	Quiet bool `short:"q" help:"Print only the number of messages, not a line per message."`
+}
+
+// uniqueFlags are the flags of a message's unique key.
+type uniqueFlags struct {
+	Unique       string       `help:"Unique key of a single message: at most one message with this key is scheduled or waits at a time." placeholder:"KEY"`
+	OnConflict   string       `help:"With --unique, if another message has the key: reject the new message, keep the earlier one, or replace it. Default: reject." placeholder:"reject|keep|replace"`
+	WhileRunning bool         `help:"With --unique: the message has the key until every group has settled it, not only until a handler begins it."`
+	UniqueFor    durationFlag `help:"With --unique: the longest time that the message has the key, 1s to 7d. Default: 1d." placeholder:"DURATION"`
+}
+
+var conflicts = map[string]queue.Conflict{"": queue.Reject, "reject": queue.Reject, "keep": queue.KeepEarlier, "replace": queue.Replace}
+
+func (c *uniqueFlags) check() error {
+	if _, ok := conflicts[c.OnConflict]; !ok {
+		return usagef("--on-conflict %q: must be reject, keep or replace", c.OnConflict)
+	}
+	if c.Unique == "" && (c.OnConflict != "" || c.WhileRunning || c.UniqueFor.set) {
+		return usagef("--on-conflict, --while-running and --unique-for require --unique")
+	}
+	return firstError(checkKey("--unique", c.Unique), checkDurationFlag("--unique-for", c.UniqueFor, time.Second, week))
+}
+
+// unique returns the unique key, or nil if none is given.
+func (c *uniqueFlags) unique() *queue.Unique {
+	if c.Unique == "" {
+		return nil
+	}
+	return &queue.Unique{Key: c.Unique, OnConflict: conflicts[c.OnConflict], WhileRunning: c.WhileRunning, AtMost: c.UniqueFor.d}
 }
 
 // producedJSON is the JSON form of a stored message.
 type producedJSON struct {
-	Topic          string `json:"topic"`
-	MessageID      string `json:"message_id"`
-	Partition      int    `json:"partition"`
-	Key            string `json:"key,omitempty"`
-	Duplicate      bool   `json:"duplicate"`
-	DueTime        string `json:"due_time,omitempty"`
-	IdempotencyKey string `json:"idempotency_key"`
+	Topic     string `json:"topic"`
+	MessageID string `json:"message_id"`
+	Partition int    `json:"partition"`
+	Key       string `json:"key,omitempty"`
+	Duplicate bool   `json:"duplicate"`
+	DueTime   string `json:"due_time,omitempty"`
 }
 
 // producedCountJSON is the JSON form of the number of produced messages.
@@ -69,7 +102,13 @@ type produceRun struct {
 }
 
 func (c *queueProduceCommand) check() error {
-	err := firstError(c.topicArg.check(), c.dueFlags.check(), checkMessage(c.Key, c.IdempotencyKey, c.Header))
+	err := firstError(
+		c.topicArg.check(), c.dueFlags.check(), checkMessage(c.Key, c.IdempotencyKey, c.Header),
+		checkOptional("--max-attempts", c.MaxAttempts, 1, maxAttempts),
+		checkDurationFlag("--handler-timeout", c.HandlerTimeout, time.Millisecond, week),
+		checkDurationFlag("--ttl", c.TTL, time.Millisecond, maxDelay), c.uniqueFlags.check(),
+	)
+	single := c.Whole || len(c.Payloads) == 1
 	switch {
 	case err != nil:
 		return err
@@ -77,8 +116,10 @@ func (c *queueProduceCommand) check() error {
 		return usagef("--whole reads standard input and accepts no payloads")
 	case c.Whole && c.KeySeparator != "":
 		return usagef("--key-separator and --whole exclude each other")
-	case c.IdempotencyKey != "" && !c.Whole && len(c.Payloads) != 1:
+	case c.IdempotencyKey != "" && !single:
 		return usagef("--idempotency-key applies to a single message: requires one payload or --whole")
+	case c.Unique != "" && !single:
+		return usagef("--unique applies to a single message: requires one payload or --whole")
 	}
 	for i, payload := range c.Payloads {
 		if _, err := c.message(payload, fmt.Sprintf("payload %d", i+1)); err != nil {
@@ -148,7 +189,13 @@ func (p *produceRun) all() error {
 // message returns the message for a payload, or for a key and a payload with --key-separator. from
 // describes its origin in errors.
 func (c *queueProduceCommand) message(payload, from string) (outgoing, error) {
-	m := outgoing{from: from, Message: queue.Message{Key: c.Key, Headers: c.Header, IdempotencyKey: c.IdempotencyKey}}
+	m := outgoing{from: from, Message: queue.Message{
+		Key: c.Key, Headers: c.Header, IdempotencyKey: c.IdempotencyKey, Timeout: c.HandlerTimeout.d, TTL: c.TTL.d,
+		Delay: c.Delay.d, DeliverAt: c.At.t, Unique: c.unique(),
+	}}
+	if c.MaxAttempts != nil {
+		m.MaxAttempts = *c.MaxAttempts
+	}
 	if c.KeySeparator != "" {
 		key, rest, found := strings.Cut(payload, c.KeySeparator)
 		if !found {
@@ -252,7 +299,7 @@ func (p *produceRun) send(batch []outgoing) error {
 	for i := range batch {
 		messages[i] = batch[i].Message
 	}
-	results, callErr := p.call(p.s.ctx, p.producer, messages)
+	results, callErr := p.producer.Produce(p.s.ctx, messages...)
 	out := bufio.NewWriter(p.s.stdout)
 	to := printer{w: out, stderr: p.s.stderr, json: p.s.flags.JSON}
 	var refused []error
@@ -293,7 +340,6 @@ func (p *produceRun) send(batch []outgoing) error {
 func (p *produceRun) receipt(to printer, key string, r *queue.Receipt) error {
 	value := producedJSON{
 		Topic: p.Topic, MessageID: r.MessageID, Partition: r.Partition, Key: key, Duplicate: r.Duplicate,
-		IdempotencyKey: r.IdempotencyKey,
 	}
 	text := fmt.Sprintf("%s: %s in partition %d", p.Topic, r.MessageID, r.Partition)
 	if !r.DueTime.IsZero() {

@@ -25,7 +25,7 @@ func TestQueueProduce(t *testing.T) {
 	if fmt.Sprint(field(lines, "key")) != "[ann bob]" || fmt.Sprint(field(lines, "duplicate")) != "[false false]" {
 		t.Errorf("lines: %v", lines)
 	}
-	if lines[0]["idempotency_key"] == "" || lines[0]["idempotency_key"] == lines[1]["idempotency_key"] || lines[0]["due_time"] != nil {
+	if lines[0]["message_id"] == lines[1]["message_id"] || lines[0]["due_time"] != nil {
 		t.Errorf("lines: %v", lines)
 	}
 	q.pipe("\x00\xff\n\x1b[31mred", "produce", "jobs", "--whole", "--key", "k").wantOK(t)
@@ -86,7 +86,7 @@ func TestQueueProduceOfLongLines(t *testing.T) {
 	if got := q.pipe("no separator\n", "produce", "jobs", "--key-separator", "::"); got.code != 1 || !strings.Contains(got.stderr, "line 1") {
 		t.Errorf("a line without a key: exit code %d, stderr %q", got.code, got.stderr)
 	}
-	if got := q.group("jobs"); got["unread"] != 2.0 {
+	if got := q.group("jobs"); got["waiting"] != 2.0 {
 		t.Errorf("stats %v", got)
 	}
 }
@@ -117,13 +117,58 @@ func TestQueueProduceFollowsItsInput(t *testing.T) {
 	_ = out.Close()
 }
 
-// TestQueueProduceToFullTopic checks that produce into a full topic ends at --timeout and reports
-// how many messages it produced.
+// TestQueueProduceToFullTopic checks that produce into a full topic ends at --timeout.
 func TestQueueProduceToFullTopic(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	q.ok("create", "small", "--partitions", "1", "--max-length", "2")
-	q.fails(1, []string{"produce", "small", "1", "2", "3", "--timeout", "500ms"}, "TOPIC_FULL", "2 messages were produced")
+	q.ok("produce", "small", "1", "2")
+	q.fails(1, []string{"produce", "small", "3", "--timeout", "500ms"}, "TOPIC_FULL", "deadline of 500ms")
+}
+
+// TestQueueUnique checks that a second message with a unique key is refused, kept out, or replaces
+// the first.
+func TestQueueUnique(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "1", "--group", "work")
+	first := q.object("produce", "jobs", "one", "--unique", "k", "--delay", "1h", "--unique-for", "7d", "--while-running")
+	q.fails(1, []string{"produce", "jobs", "two", "--unique", "k"}, "payload 1", "UNIQUE_KEY_IN_USE")
+	if got := q.object("produce", "jobs", "two", "--unique", "k", "--on-conflict", "keep"); got["duplicate"] != true || got["message_id"] != first["message_id"] {
+		t.Errorf("keep says %v after %v", got, first)
+	}
+	if got := q.object("produce", "jobs", "three", "--unique", "k", "--on-conflict", "replace"); got["duplicate"] != false {
+		t.Errorf("replace says %v", got)
+	}
+	if got := q.ok("consume", "jobs", "--group", "work", "--count", "1").stdout; got != "three\n" {
+		t.Errorf("%q came", got)
+	}
+	if got := q.object("stats", "jobs"); got["scheduled"] != 0.0 || got["cancelled"] != 1.0 {
+		t.Errorf("stats %v", got)
+	}
+}
+
+// TestQueueProduceLimits checks that messages can have their own number of attempts, handler
+// timeout and time to live.
+func TestQueueProduceLimits(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "1", "--group", "work", "--max-attempts", "3")
+	q.ok("produce", "jobs", "once", "--max-attempts", "1", "--handler-timeout", "200ms")
+	got := q.ok("consume", "jobs", "--group", "work", "--count", "1", "--exec", "sleep 60")
+	if !strings.Contains(got.stderr, "longer than its timeout") || q.object("dlq", "jobs")["code"] != "timeout" {
+		t.Errorf("after its timeout: stderr %q", got.stderr)
+	}
+	q.ok("group", "pause", "jobs", "work")
+	q.ok("produce", "jobs", "short", "--ttl", "1ms")
+	q.ok("produce", "jobs", "long", "--ttl", "1h")
+	q.ok("group", "resume", "jobs", "work")
+	if got := q.ok("consume", "jobs", "--group", "work", "--count", "1").stdout; got != "long\n" {
+		t.Errorf("%q came", got)
+	}
+	if got := q.group("jobs"); got["expired"] != 1.0 || got["dead"] != 1.0 || got["acked"] != 1.0 {
+		t.Errorf("stats %v", got)
+	}
 }
 
 // TestQueueSchedule checks that scheduled messages are delivered when they are due, and can be
@@ -142,7 +187,7 @@ func TestQueueSchedule(t *testing.T) {
 			t.Errorf("%v is due in %s: %v", m, ahead, err)
 		}
 	}
-	if got := q.object("stats", "jobs"); got["delayed"] != 3.0 || got["length"] != 0.0 {
+	if got := q.object("stats", "jobs"); got["scheduled"] != 3.0 || got["length"] != 0.0 {
 		t.Errorf("stats %v", got)
 	}
 	next := began.Add(100 * 24 * time.Hour).Truncate(time.Second)
@@ -150,8 +195,8 @@ func TestQueueSchedule(t *testing.T) {
 	if at["event"] != "rescheduled" || at["due_time"] != next.UTC().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf("reschedule at %s says %v", next, at)
 	}
-	got := q.run("cancel", "jobs", ids[1], "0-1767225600000-0d", ids[2])
-	if got.code != 1 || !strings.Contains(got.stderr, "0-1767225600000-0d: not_found (SCHEDULED_NOT_FOUND)") ||
+	got := q.run("cancel", "jobs", ids[1], "0-7", ids[2])
+	if got.code != 1 || !strings.Contains(got.stderr, "0-7: not_found (MESSAGE_NOT_FOUND)") ||
 		got.stdout != fmt.Sprintf("jobs: %s is cancelled\njobs: %s is cancelled\n", ids[1], ids[2]) {
 		t.Errorf("cancel: exit code %d, stdout %q, stderr %q", got.code, got.stdout, got.stderr)
 	}

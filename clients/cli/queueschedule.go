@@ -7,7 +7,7 @@ import (
 	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // dueFlags are the flags that set when a message is due.
@@ -23,97 +23,90 @@ func (c *dueFlags) check() error {
 	return checkDurationFlag("--delay", c.Delay, 0, maxDelay)
 }
 
-// call produces messages, or schedules them with --delay or --at.
-func (c *dueFlags) call(ctx context.Context, p *queue.Producer, messages []queue.Message) ([]queue.Result, error) {
-	switch {
-	case c.Delay.set:
-		return p.Schedule(ctx, c.Delay.d, messages...)
-	case !c.At.t.IsZero():
-		return p.ScheduleAt(ctx, c.At.t, messages...)
-	default:
-		return p.Produce(ctx, messages...)
-	}
-}
-
-// scheduledArgs are the arguments of a command for scheduled messages.
-type scheduledArgs struct {
+// messageArgs are the arguments of a command for messages of a topic.
+type messageArgs struct {
 	topicArg
 
-	IDs []string `arg:"" name:"message-ids" help:"The scheduled messages' ids, as printed by 'produce'."`
+	IDs []string `arg:"" name:"message-ids" help:"The messages' ids, as printed by 'produce' and 'jobs'."`
 }
 
-func (a *scheduledArgs) check() error {
-	return firstError(a.topicArg.check(), checkIDs("<message-ids>", a.IDs, queueMessageIDForm, "3-1767225600000-0d"))
+func (a *messageArgs) check() error {
+	return firstError(a.topicArg.check(), checkIDs("<message-ids>", a.IDs))
 }
 
-// each calls work for each message and returns all failures. It continues after a failure, unless
-// the deadline of a call ended: then the server does not answer.
-func (a *scheduledArgs) each(s *session, what string, work func(ctx context.Context, p *queue.Producer, id string) error) error {
-	return s.with(func(ctx context.Context, client *parley.Client) error {
-		producer := queue.NewProducer(client, a.Topic)
-		var failures []error
-		for _, id := range a.IDs {
-			if err := work(ctx, producer, id); err != nil {
-				failures = append(failures, explainQueue(what+" "+id, err))
-				if errors.Is(err, context.DeadlineExceeded) {
-					break
-				}
-			}
-		}
-		return errors.Join(failures...)
-	})
-}
-
-type queueCancelCommand struct{ scheduledArgs }
-
-// scheduledJSON is the JSON form of a change of a scheduled message.
-type scheduledJSON struct {
+// changedJSON is the JSON form of a change of a message.
+type changedJSON struct {
 	Event     string `json:"event"`
 	Topic     string `json:"topic"`
 	MessageID string `json:"message_id"`
 	DueTime   string `json:"due_time,omitempty"`
 }
 
-// Run cancels scheduled messages.
+// report writes what became of each message with write, and returns all failures. callErr is the
+// error of the call as a whole.
+func (a *messageArgs) report(what string, callErr error, failure func(i int) error, write func(i int) error) error {
+	var failures []error
+	for i, id := range a.IDs {
+		err := failure(i)
+		if err == nil {
+			if err := write(i); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+		} else if callErr == nil {
+			failures = append(failures, explainQueue(what+" "+id, err))
+		}
+	}
+	if callErr != nil {
+		return explainQueue(what, callErr)
+	}
+	if more := len(failures) - maxReportedErrors; more > 0 {
+		failures = append(failures[:maxReportedErrors], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(failures...)
+}
+
+type queueCancelCommand struct{ messageArgs }
+
+// Run cancels messages.
 func (c *queueCancelCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.each(s, "cancel", func(ctx context.Context, p *queue.Producer, id string) error {
-		if err := p.Cancel(ctx, id); err != nil {
-			return err
-		}
-		return s.printer().print(scheduledJSON{Event: "cancelled", Topic: c.Topic, MessageID: id},
-			fmt.Sprintf("%s: %s is cancelled", c.Topic, id))
+	return s.with(func(ctx context.Context, client *parley.Client) error {
+		results, err := queue.NewProducer(client, c.Topic).Cancel(ctx, c.IDs...)
+		return c.report("cancel", err, func(i int) error { return results[i] }, func(i int) error {
+			return s.printer().print(changedJSON{Event: "cancelled", Topic: c.Topic, MessageID: c.IDs[i]},
+				fmt.Sprintf("%s: %s is cancelled", c.Topic, c.IDs[i]))
+		})
 	})
 }
 
 type queueRescheduleCommand struct {
-	scheduledArgs
+	messageArgs
 	dueFlags
 }
 
 // Run changes when scheduled messages are due.
 func (c *queueRescheduleCommand) Run(s *session) error {
-	if err := firstError(c.scheduledArgs.check(), c.dueFlags.check()); err != nil {
+	if err := firstError(c.messageArgs.check(), c.dueFlags.check()); err != nil {
 		return err
 	}
 	if !c.Delay.set && c.At.t.IsZero() {
 		return usagef("reschedule: requires --delay or --at")
 	}
-	return c.each(s, "reschedule", func(ctx context.Context, p *queue.Producer, id string) error {
-		var due time.Time
+	return s.with(func(ctx context.Context, client *parley.Client) error {
+		var results []queue.Rescheduled
 		var err error
-		if c.Delay.set {
-			due, err = p.Reschedule(ctx, id, c.Delay.d)
+		if producer := queue.NewProducer(client, c.Topic); c.Delay.set {
+			results, err = producer.Reschedule(ctx, c.Delay.d, c.IDs...)
 		} else {
-			due, err = p.RescheduleAt(ctx, id, c.At.t)
+			results, err = producer.RescheduleAt(ctx, c.At.t, c.IDs...)
 		}
-		if err != nil {
-			return err
-		}
-		return s.printer().print(
-			scheduledJSON{Event: "rescheduled", Topic: c.Topic, MessageID: id, DueTime: due.UTC().Format(timeFormat)},
-			fmt.Sprintf("%s: %s is due %s", c.Topic, id, due.Local().Format(time.DateTime)))
+		return c.report("reschedule", err, func(i int) error { return results[i].Err }, func(i int) error {
+			due := results[i].DueTime
+			return s.printer().print(
+				changedJSON{Event: "rescheduled", Topic: c.Topic, MessageID: c.IDs[i], DueTime: due.UTC().Format(timeFormat)},
+				fmt.Sprintf("%s: %s is due %s", c.Topic, c.IDs[i], due.Local().Format(time.DateTime)))
+		})
 	})
 }

@@ -149,7 +149,7 @@ func TestQueueWatchOnTerminal(t *testing.T) {
 		q.ok("produce", "jobs", "x", "--key", "same")
 	}
 	q.ok("consume", "jobs", "--group", "work", "--count", "3")
-	v.wantScreen("jobs  depth 0, 0 delayed, 0 dead letters, 3 produced", "jobs  depth ", "more lines)", "-- ")
+	v.wantScreen("jobs  depth 0, 0 scheduled, 0 dead letters, 3 produced", "jobs  depth ", "more lines)", "-- ")
 	v.end()
 }
 

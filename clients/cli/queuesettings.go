@@ -9,48 +9,32 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// topicSettings are the flags of the settings that can be changed.
+// topicSettings are the flags of the settings of a topic that can be changed.
 type topicSettings struct {
 	Partitions *int32 `help:"Number of partitions, 1 to 256. It can only grow, and not with the partitioner hash. Default: 8." placeholder:"N"`
 
 	Retention           durationFlag `help:"How long messages are kept after every group has settled them, up to 366d. Default: 0, they are removed at once." placeholder:"DURATION"`
-	RetentionMessages   *int64       `help:"Maximum number of settled messages kept per partition; 0 means unlimited." placeholder:"N"`
+	RetentionMessages   *int64       `help:"Number of messages per partition above which settled ones are removed before --retention; 0 means unlimited." placeholder:"N"`
 	DeadLetterRetention durationFlag `help:"How long dead letters are kept, up to 366d. Default: 0, forever." placeholder:"DURATION"`
-	MaxLength           *int64       `help:"Maximum number of messages per partition; 0 means unlimited. Beyond it, new messages are refused." placeholder:"N"`
+	MaxDeadLetters      *int64       `help:"Maximum number of dead letters per partition; beyond it, the oldest are removed. Default: 0, which means 100000." placeholder:"N"`
+	MaxLength           *int64       `help:"Maximum number of unsettled and scheduled messages per partition; 0 means unlimited. Beyond it, new messages are refused." placeholder:"N"`
 	DropOldest          *bool        `help:"Beyond --max-length, drop the oldest messages, settled or not, instead of refusing new ones." negatable:""`
-
-	MaxAttempts  *int32       `help:"Number of attempts before a message becomes a dead letter, 1 to 1000. Default: 16." placeholder:"N"`
-	MinBackoff   durationFlag `help:"Backoff before the second attempt, 1ms to 24h. It doubles with each attempt; the actual wait is random, up to the backoff. Default: 1s." placeholder:"DURATION"`
-	MaxBackoff   durationFlag `help:"Maximum backoff, 1ms to 24h. Default: 10m." placeholder:"DURATION"`
-	NonRetryable *[]string    `help:"Failure codes that make a message a dead letter at once, up to 32, comma-separated." placeholder:"CODE,..."`
-
-	IdempotencyWindow durationFlag `help:"How long idempotency keys are kept, 1s to 7d. Default: 10m." placeholder:"DURATION"`
+	IdempotencyWindow   durationFlag `help:"How long repeats of a message are recognised, 1s to 7d. Default: 10m." placeholder:"DURATION"`
 }
 
 func (c *topicSettings) check() error {
-	var codes []string
-	if c.NonRetryable != nil {
-		codes = *c.NonRetryable
-	}
-	err := firstError(
+	return firstError(
 		checkOptional("--partitions", c.Partitions, 1, maxPartitions),
 		checkDurationFlag("--retention", c.Retention, 0, maxDelay),
 		checkOptional("--retention-messages", c.RetentionMessages, 0, maxMessages),
 		checkDurationFlag("--dead-letter-retention", c.DeadLetterRetention, 0, maxDelay),
+		checkOptional("--max-dead-letters", c.MaxDeadLetters, 0, maxMessages),
 		checkOptional("--max-length", c.MaxLength, 0, maxMessages),
-		checkOptional("--max-attempts", c.MaxAttempts, 1, maxAttempts),
-		checkDurationFlag("--min-backoff", c.MinBackoff, time.Millisecond, day),
-		checkDurationFlag("--max-backoff", c.MaxBackoff, time.Millisecond, day),
-		checkCodes("--non-retryable", codes),
-		checkDurationFlag("--idempotency-window", c.IdempotencyWindow, time.Second, 7*day),
+		checkDurationFlag("--idempotency-window", c.IdempotencyWindow, time.Second, week),
 	)
-	if err == nil && c.MinBackoff.set && c.MaxBackoff.set && c.MaxBackoff.d < c.MinBackoff.d {
-		err = usagef("--max-backoff %s: must be at least --min-backoff, %s", formatDuration(c.MaxBackoff.d), formatDuration(c.MinBackoff.d))
-	}
-	return err
 }
 
 // apply sets the settings whose flags are given.
@@ -70,9 +54,6 @@ func (c *topicSettings) apply(t *queue.Topic) {
 	if c.changesRetention() {
 		c.applyRetention(t)
 	}
-	if c.changesRetry() {
-		c.applyRetry(t)
-	}
 }
 
 func (c *topicSettings) applyRetention(t *queue.Topic) {
@@ -88,53 +69,41 @@ func (c *topicSettings) applyRetention(t *queue.Topic) {
 	if c.DeadLetterRetention.set {
 		t.Retention.DeadLetterMaxAge = durationpb.New(c.DeadLetterRetention.d)
 	}
-}
-
-func (c *topicSettings) applyRetry(t *queue.Topic) {
-	if t.GetRetry() == nil {
-		t.Retry = &queue.RetryPolicy{}
-	}
-	if c.MaxAttempts != nil {
-		t.Retry.MaxAttempts = c.MaxAttempts
-	}
-	if c.MinBackoff.set {
-		t.Retry.MinBackoff = durationpb.New(c.MinBackoff.d)
-	}
-	if c.MaxBackoff.set {
-		t.Retry.MaxBackoff = durationpb.New(c.MaxBackoff.d)
-	}
-	if c.NonRetryable != nil {
-		t.Retry.NonRetryableCodes = *c.NonRetryable
+	if c.MaxDeadLetters != nil {
+		t.Retention.MaxDeadLetters = *c.MaxDeadLetters
 	}
 }
 
 func (c *topicSettings) changesRetention() bool {
-	return c.Retention.set || c.RetentionMessages != nil || c.DeadLetterRetention.set
+	return c.Retention.set || c.RetentionMessages != nil || c.DeadLetterRetention.set || c.MaxDeadLetters != nil
 }
 
-func (c *topicSettings) changesRetry() bool {
-	return c.MaxAttempts != nil || c.MinBackoff.set || c.MaxBackoff.set || c.NonRetryable != nil
+// givenField is a name, and whether its flag is given.
+type givenField struct {
+	name  string
+	given bool
+}
+
+// givenFields returns the names whose flags are given.
+func givenFields(fields ...givenField) []string {
+	var names []string
+	for _, one := range fields {
+		if one.given {
+			names = append(names, one.name)
+		}
+	}
+	return names
 }
 
 // fields returns the names of the settings that apply sets, for UpdateTopic.
 func (c *topicSettings) fields() []string {
-	var fields []string
-	for _, one := range []struct {
-		name  string
-		given bool
-	}{
-		{"partitions", c.Partitions != nil},
-		{"retry", c.changesRetry()},
-		{"retention", c.changesRetention()},
-		{"max_messages_per_partition", c.MaxLength != nil},
-		{"drop_oldest", c.DropOldest != nil},
-		{"idempotency_window", c.IdempotencyWindow.set},
-	} {
-		if one.given {
-			fields = append(fields, one.name)
-		}
-	}
-	return fields
+	return givenFields(
+		givenField{"partitions", c.Partitions != nil},
+		givenField{"retention", c.changesRetention()},
+		givenField{"max_messages_per_partition", c.MaxLength != nil},
+		givenField{"drop_oldest", c.DropOldest != nil},
+		givenField{"idempotency_window", c.IdempotencyWindow.set},
+	)
 }
 
 func partitionerOf(name string) parleyv1.Partitioner {
@@ -151,84 +120,64 @@ type topicJSON struct {
 	Topic                 string   `json:"topic"`
 	Partitions            int32    `json:"partitions"`
 	Partitioner           string   `json:"partitioner"`
-	StrictOrder           bool     `json:"strict_order"`
 	Groups                []string `json:"groups"`
 	RetentionMS           int64    `json:"retention_ms"`
 	RetentionMessages     int64    `json:"retention_messages"`
 	DeadLetterRetentionMS int64    `json:"dead_letter_retention_ms"`
+	MaxDeadLetters        int64    `json:"max_dead_letters"`
 	MaxLength             int64    `json:"max_length"`
 	DropOldest            bool     `json:"drop_oldest"`
-	MaxAttempts           int32    `json:"max_attempts"`
-	MinBackoffMS          int64    `json:"min_backoff_ms"`
-	MaxBackoffMS          int64    `json:"max_backoff_ms"`
-	NonRetryable          []string `json:"non_retryable"`
 	IdempotencyWindowMS   int64    `json:"idempotency_window_ms"`
-	ProducePaused         bool     `json:"produce_paused"`
-	ConsumePaused         bool     `json:"consume_paused"`
+	Paused                bool     `json:"paused"`
 	CreateTime            string   `json:"create_time"`
 }
 
+func millis(d *durationpb.Duration) int64 { return d.AsDuration().Milliseconds() }
+
 func topicToJSON(t *queue.Topic) topicJSON {
-	millis := func(d *durationpb.Duration) int64 { return d.AsDuration().Milliseconds() }
 	return topicJSON{
-		Topic: t.GetName(), Partitions: t.GetPartitions(), Partitioner: partitionerName(t), StrictOrder: t.GetStrictOrder(),
+		Topic: t.GetName(), Partitions: t.GetPartitions(), Partitioner: partitionerName(t),
 		Groups:      append([]string{}, t.GetGroups()...), // a list, not null
 		RetentionMS: millis(t.GetRetention().GetMaxAge()), RetentionMessages: t.GetRetention().GetMaxMessages(),
-		DeadLetterRetentionMS: millis(t.GetRetention().GetDeadLetterMaxAge()),
-		MaxLength:             t.GetMaxMessagesPerPartition(), DropOldest: t.GetDropOldest(),
-		MaxAttempts: t.GetRetry().GetMaxAttempts(), MinBackoffMS: millis(t.GetRetry().GetMinBackoff()),
-		MaxBackoffMS: millis(t.GetRetry().GetMaxBackoff()), NonRetryable: append([]string{}, t.GetRetry().GetNonRetryableCodes()...),
-		IdempotencyWindowMS: millis(t.GetIdempotencyWindow()), ProducePaused: t.GetProducePaused(), ConsumePaused: t.GetConsumePaused(),
+		DeadLetterRetentionMS: millis(t.GetRetention().GetDeadLetterMaxAge()), MaxDeadLetters: t.GetRetention().GetMaxDeadLetters(),
+		MaxLength: t.GetMaxMessagesPerPartition(), DropOldest: t.GetDropOldest(),
+		IdempotencyWindowMS: millis(t.GetIdempotencyWindow()), Paused: t.GetPaused(),
 		CreateTime: t.GetCreateTime().AsTime().Format(timeFormat),
 	}
 }
 
-// pausedText returns the paused operations of a topic for humans. It is empty if none is paused.
-func pausedText(t *queue.Topic) string {
-	switch {
-	case t.GetProducePaused() && t.GetConsumePaused():
-		return "producing and consuming"
-	case t.GetProducePaused():
-		return "producing"
-	case t.GetConsumePaused():
-		return "consuming"
-	default:
-		return ""
+// orNone joins texts, or returns `none` if there are none.
+func orNone(texts []string) string {
+	if len(texts) == 0 {
+		return "none"
 	}
+	return strings.Join(texts, ", ")
+}
+
+// unless returns text, or instead if zero is true.
+func unless(zero bool, instead, text string) string {
+	if zero {
+		return instead
+	}
+	return text
 }
 
 // showTopic writes a topic's settings as JSON, or for humans one per line, named like their flags.
 func showTopic(s *session, t *queue.Topic) error {
 	var b strings.Builder
-	orNone := func(texts []string) string {
-		if len(texts) == 0 {
-			return "none"
-		}
-		return strings.Join(texts, ", ")
-	}
-	unless := func(zero bool, instead, text string) string {
-		if zero {
-			return instead
-		}
-		return text
-	}
 	number := func(n int64) string { return unless(n == 0, "unlimited", strconv.FormatInt(n, 10)) }
 	dead := t.GetRetention().GetDeadLetterMaxAge().AsDuration()
 	rows := newTable(&b, "  ", "groups", orNone(t.GetGroups()))
 	rows.row("partitions", t.GetPartitions())
 	rows.row("partitioner", partitionerName(t))
-	rows.row("strict-order", t.GetStrictOrder())
 	rows.row("retention", formatDuration(t.GetRetention().GetMaxAge().AsDuration()))
 	rows.row("retention-messages", number(t.GetRetention().GetMaxMessages()))
 	rows.row("dead-letter-retention", unless(dead == 0, "forever", formatDuration(dead)))
+	rows.row("max-dead-letters", t.GetRetention().GetMaxDeadLetters())
 	rows.row("max-length", number(t.GetMaxMessagesPerPartition()))
 	rows.row("drop-oldest", t.GetDropOldest())
-	rows.row("max-attempts", t.GetRetry().GetMaxAttempts())
-	rows.row("min-backoff", formatDuration(t.GetRetry().GetMinBackoff().AsDuration()))
-	rows.row("max-backoff", formatDuration(t.GetRetry().GetMaxBackoff().AsDuration()))
-	rows.row("non-retryable", orNone(t.GetRetry().GetNonRetryableCodes()))
 	rows.row("idempotency-window", formatDuration(t.GetIdempotencyWindow().AsDuration()))
-	rows.row("paused", unless(pausedText(t) == "", "no", pausedText(t)))
+	rows.row("paused", unless(t.GetPaused(), "yes", "no"))
 	rows.row("created", t.GetCreateTime().AsTime().Local().Format(time.DateTime))
 	if err := rows.flush(); err != nil {
 		return fmt.Errorf("write: %w", err)

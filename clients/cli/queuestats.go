@@ -7,7 +7,7 @@ import (
 	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type queueStatsCommand struct {
@@ -85,7 +85,7 @@ type countSample struct {
 }
 
 // statsView writes stats for humans. With --watch it also writes rates, and draws the past values
-// of depth and lag.
+// of depth and of waiting messages.
 type statsView struct {
 	partitions, watch bool
 	// columns is the number of columns of the output.
@@ -131,7 +131,7 @@ func (v *statsView) trend(of string, value int64) string {
 func (v *statsView) topic(
 	p printer, name string, now time.Time, total *queue.TopicStats, partitions []*queue.PartitionStats,
 ) error {
-	head := fmt.Sprintf("%s  depth %d, %d delayed, %s, %d produced%s", name, total.GetLength(), total.GetDelayed(),
+	head := fmt.Sprintf("%s  depth %d, %d scheduled, %s, %d produced%s", name, total.GetLength(), total.GetScheduled(),
 		count(total.GetDeadLetters(), "dead letter", "dead letters"), total.GetProduced(), v.rate(name, now, total.GetProduced()))
 	if len(total.GetGroups()) == 0 {
 		head += ", no groups"
@@ -143,15 +143,15 @@ func (v *statsView) topic(
 		return err
 	}
 	if len(total.GetGroups()) > 0 {
-		rows := newTable(p.w, "  ", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "CONSUMERS", "ACKED", "DEAD")
+		rows := newTable(p.w, "  ", "GROUP", "WAITING", "RUNNING", "RETRYING", "OLDEST", "CONSUMERS", "DISPATCHED", "ACKED", "DEAD")
 		for _, g := range total.GetGroups() {
 			id := name + "/" + g.GetGroup()
-			lag := fmt.Sprint(g.GetUnread())
-			if trend := v.trend(id, g.GetUnread()); trend != "" {
-				lag += " " + trend
+			waiting := fmt.Sprint(g.GetWaiting())
+			if trend := v.trend(id, g.GetWaiting()); trend != "" {
+				waiting += " " + trend
 			}
-			rows.row(g.GetGroup(), lag, g.GetPending(), g.GetRetrying(), g.GetParked(), oldest(g),
-				fmt.Sprintf("%d (%d/%d)", g.GetConsumers(), g.GetOwnedPartitions(), len(partitions)),
+			rows.row(g.GetGroup(), waiting, g.GetRunning(), g.GetRetrying(), oldest(g), g.GetSessions(),
+				fmt.Sprintf("%d/%d", g.GetDispatchedPartitions(), len(partitions)),
 				fmt.Sprint(g.GetAcked())+v.rate(id, now, g.GetAcked()), g.GetDead())
 		}
 		if err := rows.flush(); err != nil {
@@ -162,14 +162,14 @@ func (v *statsView) topic(
 		return nil
 	}
 	rows := newTable(
-		p.w, "  ", "PARTITION", "DEPTH", "DELAYED", "PRODUCED", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "ACKED")
+		p.w, "  ", "PARTITION", "DEPTH", "SCHEDULED", "PRODUCED", "GROUP", "WAITING", "RUNNING", "RETRYING", "OLDEST", "ACKED", "DEAD")
 	for _, one := range partitions {
 		if len(one.GetGroups()) == 0 {
-			rows.row(one.GetPartition(), one.GetLength(), one.GetDelayed(), one.GetProduced(), "-")
+			rows.row(one.GetPartition(), one.GetLength(), one.GetScheduled(), one.GetProduced(), "-")
 		}
 		for _, g := range one.GetGroups() {
-			rows.row(one.GetPartition(), one.GetLength(), one.GetDelayed(), one.GetProduced(), g.GetGroup(), g.GetUnread(), g.GetPending(),
-				g.GetRetrying(), g.GetParked(), oldest(g), g.GetAcked())
+			rows.row(one.GetPartition(), one.GetLength(), one.GetScheduled(), one.GetProduced(), g.GetGroup(), g.GetWaiting(), g.GetRunning(),
+				g.GetRetrying(), oldest(g), g.GetAcked(), g.GetDead())
 		}
 	}
 	return rows.flush()
@@ -177,7 +177,7 @@ func (v *statsView) topic(
 
 // oldest returns the age of a group's oldest unsettled message, or `-` if there is none.
 func oldest(g *queue.GroupStats) string {
-	if g.GetUnread()+g.GetPending()+g.GetRetrying()+g.GetParked() == 0 {
+	if g.GetWaiting()+g.GetRunning()+g.GetRetrying() == 0 {
 		return "-"
 	}
 	return approxDuration(g.GetOldestAge().AsDuration())
@@ -186,7 +186,7 @@ func oldest(g *queue.GroupStats) string {
 // countsJSON is the JSON form of the counts that topics and partitions share.
 type countsJSON struct {
 	Length      int64            `json:"length"`
-	Delayed     int64            `json:"delayed"`
+	Scheduled   int64            `json:"scheduled"`
 	Produced    int64            `json:"produced"`
 	Cancelled   int64            `json:"cancelled"`
 	DeadLetters int64            `json:"dead_letters"`
@@ -212,20 +212,22 @@ type topicStatsJSON struct {
 
 // groupStatsJSON is the JSON form of a group's counts.
 type groupStatsJSON struct {
-	Group           string `json:"group"`
-	Unread          int64  `json:"unread"`
-	Pending         int64  `json:"pending"`
-	Retrying        int64  `json:"retrying"`
-	Parked          int64  `json:"parked"`
-	Acked           int64  `json:"acked"`
-	Dead            int64  `json:"dead"`
-	Retried         int64  `json:"retried"`
-	Replayed        int64  `json:"replayed"`
-	Trimmed         int64  `json:"trimmed"`
-	Skipped         int64  `json:"skipped"`
-	OldestAgeMS     int64  `json:"oldest_age_ms"`
-	Consumers       int32  `json:"consumers"`
-	OwnedPartitions int32  `json:"owned_partitions"`
+	Group                string `json:"group"`
+	Waiting              int64  `json:"waiting"`
+	Running              int64  `json:"running"`
+	Retrying             int64  `json:"retrying"`
+	Acked                int64  `json:"acked"`
+	Dead                 int64  `json:"dead"`
+	Cancelled            int64  `json:"cancelled"`
+	Expired              int64  `json:"expired"`
+	Trimmed              int64  `json:"trimmed"`
+	Elsewhere            int64  `json:"elsewhere"`
+	Retried              int64  `json:"retried"`
+	Redelivered          int64  `json:"redelivered"`
+	Replayed             int64  `json:"replayed"`
+	OldestAgeMS          int64  `json:"oldest_age_ms"`
+	Consumers            int32  `json:"consumers"`
+	DispatchedPartitions int32  `json:"dispatched_partitions"`
 }
 
 func statsToJSON(
@@ -243,7 +245,7 @@ func statsToJSON(
 // counts is implemented by the stats of a topic and by those of a partition.
 type counts interface {
 	GetLength() int64
-	GetDelayed() int64
+	GetScheduled() int64
 	GetProduced() int64
 	GetCancelled() int64
 	GetDeadLetters() int64
@@ -254,15 +256,15 @@ type counts interface {
 
 func countsToJSON(c counts) countsJSON {
 	value := countsJSON{
-		Length: c.GetLength(), Delayed: c.GetDelayed(), Produced: c.GetProduced(), Cancelled: c.GetCancelled(),
+		Length: c.GetLength(), Scheduled: c.GetScheduled(), Produced: c.GetProduced(), Cancelled: c.GetCancelled(),
 		DeadLetters: c.GetDeadLetters(), FirstID: c.GetFirstId(), LastID: c.GetLastId(), Groups: []groupStatsJSON{},
 	}
 	for _, g := range c.GetGroups() {
 		value.Groups = append(value.Groups, groupStatsJSON{
-			Group: g.GetGroup(), Unread: g.GetUnread(), Pending: g.GetPending(), Retrying: g.GetRetrying(), Parked: g.GetParked(),
-			Acked: g.GetAcked(), Dead: g.GetDead(), Retried: g.GetRetried(), Replayed: g.GetReplayed(), Trimmed: g.GetTrimmed(),
-			Skipped: g.GetSkipped(), OldestAgeMS: g.GetOldestAge().AsDuration().Milliseconds(), Consumers: g.GetConsumers(),
-			OwnedPartitions: g.GetOwnedPartitions(),
+			Group: g.GetGroup(), Waiting: g.GetWaiting(), Running: g.GetRunning(), Retrying: g.GetRetrying(), Acked: g.GetAcked(),
+			Dead: g.GetDead(), Cancelled: g.GetCancelled(), Expired: g.GetExpired(), Trimmed: g.GetTrimmed(), Elsewhere: g.GetElsewhere(),
+			Retried: g.GetRetried(), Redelivered: g.GetRedelivered(), Replayed: g.GetReplayed(),
+			OldestAgeMS: millis(g.GetOldestAge()), Consumers: g.GetSessions(), DispatchedPartitions: g.GetDispatchedPartitions(),
 		})
 	}
 	return value

@@ -61,7 +61,7 @@ func approxDuration(d time.Duration) string {
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:
-		return d.Round(time.Second).String()
+		return formatDuration(d.Round(time.Second))
 	case d < 2*day:
 		return formatDuration(d.Round(time.Minute))
 	default:

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type queueCreateCommand struct {
@@ -15,15 +15,20 @@ type queueCreateCommand struct {
 	topicSettings
 
 	Partitioner string   `help:"How a key decides the partition: ${enum}. This cannot be changed later." enum:"hash,consistent-hash,round-robin" default:"consistent-hash"`
-	StrictOrder bool     `help:"Deliver at most one unsettled message per key at a time, also across retries. This cannot be changed later."`
 	Group       []string `help:"A consumer group to create with the topic, which starts at the beginning; may be repeated." placeholder:"GROUP"`
+
+	newGroupFlags `group:"Settings of the groups of --group"`
 }
 
 // Run creates a topic and its groups.
 func (c *queueCreateCommand) Run(s *session) error {
-	topic := &queue.Topic{Name: c.Topic, Partitioner: partitionerOf(c.Partitioner), StrictOrder: c.StrictOrder}
-	c.apply(topic)
-	if err := firstError(c.topicArg.check(), c.topicSettings.check(), checkNames("--group", c.Group)); err != nil {
+	topic := &queue.Topic{Name: c.Topic, Partitioner: partitionerOf(c.Partitioner)}
+	c.topicSettings.apply(topic)
+	err := firstError(c.topicArg.check(), c.topicSettings.check(), checkNames("--group", c.Group), c.newGroupFlags.check())
+	if flags := c.newGroupFlags.given(); err == nil && len(c.Group) == 0 && len(flags) > 0 {
+		err = usagef("%s: a setting of groups; requires --group", flags[0])
+	}
+	if err != nil {
 		return err
 	}
 	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
@@ -32,7 +37,7 @@ func (c *queueCreateCommand) Run(s *session) error {
 			return explainQueue("create", err)
 		}
 		for _, group := range c.Group {
-			if err := admin.CreateGroup(ctx, c.Topic, group, queue.FromBeginning()); err != nil {
+			if _, err := admin.CreateGroup(ctx, c.Topic, c.group(group)); err != nil {
 				return explainQueue("create: "+c.Topic+" is created, but not its group "+group, err)
 			}
 			made.Groups = append(made.Groups, group)
@@ -61,7 +66,7 @@ func (c *queueUpdateCommand) Run(s *session) error {
 		return usagef("update: requires at least one setting")
 	}
 	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
-		// A policy is replaced as a whole, so its other fields must keep their current values.
+		// The retention is replaced as a whole, so its other fields must keep their current values.
 		topic, err := admin.Topic(ctx, c.Topic)
 		if err != nil {
 			return explainQueue("update", err)
@@ -105,11 +110,8 @@ func (*queueListCommand) Run(s *session) error {
 			groups = "groups " + strings.Join(t.GetGroups(), ", ")
 		}
 		text := fmt.Sprintf("%s  %s, %s", t.GetName(), count(int64(t.GetPartitions()), "partition", "partitions"), groups)
-		if t.GetStrictOrder() {
-			text += ", strict order"
-		}
-		if paused := pausedText(t); paused != "" {
-			text += ", paused: " + paused
+		if t.GetPaused() {
+			text += ", paused"
 		}
 		return p.print(topicToJSON(t), text)
 	})
@@ -149,72 +151,58 @@ func checkConfirm(confirm, name, what string) error {
 	return nil
 }
 
-// operationFlags select the operations of a pause or a resume. A command that selects none fails.
-type operationFlags struct {
-	Produce bool `help:"New messages: produce and schedule."`
-	Consume bool `help:"Deliveries to consumers."`
-}
+type queuePauseCommand struct{ topicArg }
 
-func (f operationFlags) check(what string) error {
-	if !f.Produce && !f.Consume {
-		return usagef("%s: requires --produce, --consume or both", what)
-	}
-	return nil
-}
-
-func (f operationFlags) operations() []queue.Operation {
-	var operations []queue.Operation
-	if f.Produce {
-		operations = append(operations, queue.Produce)
-	}
-	if f.Consume {
-		operations = append(operations, queue.Consume)
-	}
-	return operations
-}
-
-type queuePauseCommand struct {
-	topicArg
-	operationFlags
-}
-
-// Run pauses operations of a topic.
+// Run refuses new messages of a topic.
 func (c *queuePauseCommand) Run(s *session) error {
-	if err := firstError(c.topicArg.check(), c.operationFlags.check("pause")); err != nil {
-		return err
-	}
-	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
-		topic, err := admin.Pause(ctx, c.Topic, c.operations()...)
-		if err != nil {
-			return explainQueue("pause", err)
-		}
-		return s.printer().print(topicToJSON(topic), pausedLine(topic))
-	})
+	return c.setPaused(s, "pause", (*queue.Admin).PauseTopic)
 }
 
-type queueResumeCommand struct {
-	topicArg
-	operationFlags
-}
+type queueResumeCommand struct{ topicArg }
 
-// Run resumes operations of a topic.
+// Run accepts new messages of a topic again.
 func (c *queueResumeCommand) Run(s *session) error {
-	if err := firstError(c.topicArg.check(), c.operationFlags.check("resume")); err != nil {
+	return c.setPaused(s, "resume", (*queue.Admin).ResumeTopic)
+}
+
+func (a topicArg) setPaused(
+	s *session, what string, set func(a *queue.Admin, ctx context.Context, topic string) (*queue.Topic, error),
+) error {
+	if err := a.check(); err != nil {
 		return err
 	}
 	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
-		topic, err := admin.Resume(ctx, c.Topic, c.operations()...)
+		topic, err := set(admin, ctx, a.Topic)
 		if err != nil {
-			return explainQueue("resume", err)
+			return explainQueue(what, err)
 		}
-		return s.printer().print(topicToJSON(topic), pausedLine(topic))
+		return s.printer().print(topicToJSON(topic), a.Topic+unless(topic.GetPaused(), " is paused", " is not paused"))
 	})
 }
 
-// pausedLine returns a line with the paused operations of a topic.
-func pausedLine(t *queue.Topic) string {
-	if paused := pausedText(t); paused != "" {
-		return t.GetName() + " is paused: " + paused
+type queueRepairCommand struct{ topicArg }
+
+// repairedJSON is the JSON form of a repair's result.
+type repairedJSON struct {
+	Event    string   `json:"event"`
+	Topic    string   `json:"topic"`
+	Repaired []string `json:"repaired"`
+}
+
+// Run creates again what the queue store lost of a topic.
+func (c *queueRepairCommand) Run(s *session) error {
+	if err := c.check(); err != nil {
+		return err
 	}
-	return t.GetName() + " is not paused"
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
+		_, missing, err := admin.RepairTopic(ctx, c.Topic)
+		if err != nil {
+			return explainQueue("repair", err)
+		}
+		text := c.Topic + ": nothing was missing"
+		if len(missing) > 0 {
+			text = c.Topic + ": created again: " + oneLine(strings.Join(missing, ", "))
+		}
+		return s.printer().print(repairedJSON{Event: "repaired", Topic: c.Topic, Repaired: append([]string{}, missing...)}, text)
+	})
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type queueTrimCommand struct {

@@ -1,8 +1,12 @@
 package cli_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/sdk/go/parleytest"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // TestQueueStats checks the counts that stats shows, as text and as JSON, in total and by
@@ -28,13 +32,13 @@ func TestQueueStats(t *testing.T) {
 	q.ok("produce", "jobs", "later", "--delay", "1h")
 	q.ok("consume", "jobs", "--group", "work", "--count", "4")
 	all := q.ok("stats", "--partitions", "--json").objects(t)
-	if fmt.Sprint(field(all, "topic")) != "[jobs other]" || fmt.Sprint(field(all, "length")) != "[4 0]" || fmt.Sprint(field(all, "delayed")) != "[1 0]" {
+	if fmt.Sprint(field(all, "topic")) != "[jobs other]" || fmt.Sprint(field(all, "length")) != "[4 0]" || fmt.Sprint(field(all, "scheduled")) != "[1 0]" {
 		t.Errorf("stats of all: %v", all)
 	}
 	zero := func(name string, more map[string]any) map[string]any {
 		group := map[string]any{"group": name}
-		for f := range strings.FieldsSeq("unread pending retrying parked acked dead retried replayed trimmed skipped oldest_age_ms " +
-			"consumers owned_partitions") {
+		for f := range strings.FieldsSeq("waiting running retrying acked dead cancelled expired trimmed elsewhere retried redelivered " +
+			"replayed oldest_age_ms consumers dispatched_partitions") {
 			group[f] = 0.0
 		}
 		maps.Copy(group, more)
@@ -49,7 +53,9 @@ func TestQueueStats(t *testing.T) {
 		t.Errorf("nothing is old: %v", audit)
 	}
 	audit["oldest_age_ms"] = 0.0
-	want := []any{zero("audit", map[string]any{"unread": 4.0}), zero("work", map[string]any{"acked": 4.0})}
+	work, _ := groups[1].(map[string]any)
+	work["dispatched_partitions"] = 0.0 // of a consumer that has just left
+	want := []any{zero("audit", map[string]any{"waiting": 4.0}), zero("work", map[string]any{"acked": 4.0})}
 	if diff := cmp.Diff(want, groups); diff != "" {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}
@@ -67,14 +73,14 @@ func TestQueueStats(t *testing.T) {
 	}
 	text := q.ok("stats", "--partitions").stdout
 	for _, form := range []string{
-		`(?m)^jobs  depth 4, 1 delayed, 0 dead letters, 5 produced$`,
-		`(?m)^  GROUP  LAG  PENDING  RETRYING  PARKED  OLDEST +CONSUMERS  ACKED  DEAD$`,
-		`(?m)^  audit  4    0        0         0       [0-9.]+m?s +0 \(0/2\)    0      0$`,
-		`(?m)^  work   0    0        0         0       - +0 \(0/2\)    4      0$`,
-		`(?m)^  PARTITION  DEPTH  DELAYED  PRODUCED  GROUP`,
-		`(?m)^  1          \d      [01] +\d +work +0 .* \d$`,
-		`(?m)^other  depth 0, 0 delayed, 0 dead letters, 0 produced, no groups$`,
-		`(?m)^  0          0      0        0         -$`,
+		`(?m)^jobs  depth 4, 1 scheduled, 0 dead letters, 5 produced$`,
+		`(?m)^  GROUP  WAITING  RUNNING  RETRYING  OLDEST +CONSUMERS  DISPATCHED  ACKED  DEAD$`,
+		`(?m)^  audit  4        0        0         [0-9.]+m?s +0          0/2         0      0$`,
+		`(?m)^  work   0        0        0         - +0          [012]/2         4      0$`,
+		`(?m)^  PARTITION  DEPTH  SCHEDULED  PRODUCED  GROUP`,
+		`(?m)^  1          \d      [01] +\d +work +0 .* \d +0$`,
+		`(?m)^other  depth 0, 0 scheduled, 0 dead letters, 0 produced, no groups$`,
+		`(?m)^  0          0      0          0         -$`,
 	} {
 		if !regexp.MustCompile(form).MatchString(text) {
 			t.Errorf("stats have no %s:\n%s", form, text)
@@ -82,26 +88,49 @@ func TestQueueStats(t *testing.T) {
 	}
 }
 
+// vanishing is an admin service with two topics, of which one is deleted when its stats are asked
+// for.
+type vanishing struct {
+	parleyv1connect.UnimplementedAdminServiceHandler
+}
+
+func (vanishing) ListTopics(context.Context, *parleyv1.ListTopicsRequest) (*parleyv1.ListTopicsResponse, error) {
+	return &parleyv1.ListTopicsResponse{Topics: []*parleyv1.Topic{{Name: "gone"}, {Name: "jobs"}}}, nil
+}
+
+func (vanishing) GetTopicStats(_ context.Context, req *parleyv1.GetTopicStatsRequest) (*parleyv1.GetTopicStatsResponse, error) {
+	if req.GetTopic() != "gone" {
+		return &parleyv1.GetTopicStatsResponse{}, nil
+	}
+	err := connect.NewError(connect.CodeNotFound, errors.New("deleted"))
+	detail, detailErr := connect.NewErrorDetail(&parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND})
+	if detailErr != nil {
+		return nil, detailErr
+	}
+	err.AddDetail(detail)
+	return nil, err
+}
+
 // TestQueueStatsOfDeletedTopic deletes a topic between the list and its stats. The topic must be
 // skipped, unless it is an argument.
 func TestQueueStatsOfDeletedTopic(t *testing.T) {
 	t.Parallel()
-	s := parleytest.Start(t)
-	s.AddTopic("gone", 1)
-	s.AddTopic("jobs", 1)
-	fault := parleytest.Fault{Err: parleytest.Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND)}
-	s.FaultTimes(1, "GetTopicStats", fault)
-	if got := run(t, s, "queue", "stats").wantOK(t).stdout; !strings.HasPrefix(got, "jobs  depth 0,") {
+	mux := http.NewServeMux()
+	mux.Handle(parleyv1connect.NewAdminServiceHandler(vanishing{}))
+	s := httptest.NewUnstartedServer(mux)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	q := &queues{t: t, env: map[string]string{"PARLEY_ADDR": s.URL, "PARLEY_TOKEN": "any"}}
+	if got := q.ok("stats").stdout; !strings.HasPrefix(got, "jobs  depth 0,") {
 		t.Errorf("stats of all say %q", got)
 	}
-	s.FaultTimes(1, "GetTopicStats", fault)
-	if got := run(t, s, "queue", "stats", "gone"); got.code != 1 || !strings.Contains(got.stderr, "TOPIC_NOT_FOUND") {
-		t.Errorf("stats of one: exit code %d, stderr %q", got.code, got.stderr)
-	}
+	q.fails(1, []string{"stats", "gone"}, "TOPIC_NOT_FOUND")
 }
 
-// TestQueueWatch checks that stats, pending and partitions with --watch follow changes, also
-// through a restart of the server, until they are interrupted.
+// TestQueueWatch checks that stats, jobs, consumers and partitions with --watch follow changes,
+// also through a restart of the server, until they are interrupted.
 func TestQueueWatch(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -109,18 +138,20 @@ func TestQueueWatch(t *testing.T) {
 	q.ok("produce", "jobs", "1", "2")
 	text := q.start("stats", "jobs", "--watch", "--interval", "100ms", "--timeout", "500ms")
 	objects := q.start("stats", "jobs", "--watch", "--interval", "100ms", "--json")
-	pending := q.start("pending", "jobs", "--watch", "--interval", "100ms")
-	pendingObjects := q.start("pending", "jobs", "--group", "work", "--watch", "--interval", "100ms", "--json")
+	jobs := q.start("jobs", "jobs", "--watch", "--interval", "100ms")
+	jobObjects := q.start("jobs", "jobs", "--group", "work", "--state", "running", "--watch", "--interval", "100ms", "--json")
+	consumers := q.start("consumers", "jobs", "--watch", "--interval", "100ms", "--json")
 	partitions := q.start("partitions", "jobs", "--watch", "--interval", "100ms", "--json")
 	wantText(t, &text.stdout, "depth 2,")
 	wantText(t, &text.stdout, "  work   2")
-	wantText(t, &pending.stdout, "jobs/work  0 pending")
+	wantText(t, &jobs.stdout, "jobs/work  2\n")
 	gate := t.TempDir()
 	busy := q.start("consume", "jobs", "--group", "work", "--consumer", "ann", "--exec", "until [ -e "+gate+"/gate ]; do sleep 0.01; done")
-	wantText(t, &pending.stdout, "jobs/work  2 pending")
-	wantText(t, &pending.stdout, "PARTITION  ATTEMPT  IDLE")
-	wantText(t, &pendingObjects.stdout, `"total":2,"deliveries":[{"topic":"jobs","group":"work","message_id":"0-`)
-	wantText(t, &partitions.stdout, `"consumer":"ann"`)
+	wantText(t, &jobs.stdout, "  ann  ")
+	wantText(t, &jobs.stdout, "AGE ")
+	wantText(t, &jobObjects.stdout, `"more":false,"jobs":[{"topic":"jobs","message_id":"0-`)
+	wantText(t, &consumers.stdout, `"consumer":"ann"`)
+	wantText(t, &partitions.stdout, `"cursor":"0-`)
 	writeFile(t, gate, "gate", "")
 	wantText(t, &text.stdout, "depth 0,")
 	wantText(t, &objects.stdout, `"acked":2,`)
@@ -132,11 +163,11 @@ func TestQueueWatch(t *testing.T) {
 	q.ok("produce", "jobs", "3", "4", "5")
 	wantText(t, &text.stdout, "depth 3,")
 	wantText(t, &text.stdout, "5 produced (")
-	for _, r := range []*running{text, objects, pending, pendingObjects, partitions} {
+	for _, r := range []*running{text, objects, jobs, jobObjects, consumers, partitions} {
 		r.interrupt()
 		r.wantEnd(t, 0)
 	}
-	for _, r := range []*running{objects, pendingObjects, partitions} {
+	for _, r := range []*running{objects, jobObjects, consumers, partitions} {
 		(outcome{stdout: r.stdout.String()}).objects(t)
 	}
 	got := text.stdout.String()
@@ -159,42 +190,4 @@ func TestQueueWatchEnds(t *testing.T) {
 	if got := r.stderr.String(); !strings.Contains(got, "TOPIC_NOT_FOUND") {
 		t.Errorf("stderr %q", got)
 	}
-}
-
-// TestQueuePending checks that pending lists unsettled deliveries, up to --limit and in either
-// order.
-func TestQueuePending(t *testing.T) {
-	t.Parallel()
-	q := newQueues(t)
-	if q.ok("create", "jobs", "--partitions", "1"); q.ok("pending", "jobs").stdout != "jobs has no groups\n" {
-		t.Errorf("pending without groups: %q", q.ok("pending", "jobs").stdout)
-	}
-	q.ok("group", "create", "jobs", "work")
-	q.ok("produce", "jobs", "1", "2", "3")
-	gate := t.TempDir()
-	busy := q.start("consume", "jobs", "--group", "work", "--consumer", "ann", "--concurrency", "3",
-		"--exec", "until [ -e "+gate+"/gate ]; do sleep 0.01; done")
-	eventually(t, func() error {
-		if n := len(q.ok("pending", "jobs", "--json").objects(t)); n != 3 {
-			return fmt.Errorf("%d pending", n)
-		}
-		return nil
-	})
-	one := q.object("pending", "jobs", "--limit", "1", "--by", "attempts")
-	if one["consumer"] != "ann" || one["attempt"] != 1.0 || one["topic"] != "jobs" || one["group"] != "work" || one["stream_id"] == "" {
-		t.Errorf("pending: %v", one)
-	}
-	got := q.ok("pending", "jobs", "--limit", "2").stdout
-	if !strings.HasPrefix(got, "jobs/work  3 pending\n  MESSAGE") || strings.Count(got, "  ann\n") != 2 || !strings.HasSuffix(got, "  and 1 more\n") {
-		t.Errorf("pending, as text:\n%s", got)
-	}
-	writeFile(t, gate, "gate", "")
-	eventually(t, func() error {
-		if got := q.group("jobs"); got["acked"] != 3.0 {
-			return fmt.Errorf("stats %v", got)
-		}
-		return nil
-	})
-	busy.interrupt()
-	busy.wantEnd(t, 0)
 }

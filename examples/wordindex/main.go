@@ -1,7 +1,7 @@
 // Command wordindex indexes the words of IRC logs through a work queue: every line is a job. A
-// producer stores the jobs in a topic of strict order. Any number of workers handle them and write
-// the index into their own Redis. A judge computes the same index from the files and compares the
-// two.
+// producer stores the jobs in a topic. Any number of workers, a group of strict order, handle them
+// and write the index into their own Redis. A judge computes the same index from the files and
+// compares the two.
 //
 // Some of the jobs are difficult: a tenth is delayed, a twentieth fails twice, and a few are
 // poison, which fails until the workers run with --fixed. Regardless of what happens to the
@@ -14,7 +14,7 @@
 //
 // # The order of a nick's lines
 //
-// The nick is the job's key, so a nick's jobs are in one partition. In a topic of strict order the
+// The nick is the job's key, so a nick's jobs are in one partition. In a group of strict order the
 // next one is not delivered before the previous one is settled. Their order is the one in which
 // they appeared in the partition:
 //
@@ -63,7 +63,6 @@ type commands struct {
 	// TokenURL replaces Token, so that a worker can run for longer than a token is valid.
 	TokenURL string `env:"WORDINDEX_TOKEN_URL" name:"token-url" placeholder:"URL" help:"Get such tokens from here instead, a new one whenever one has expired."`
 	Topic    string `default:"lines" help:"The topic. It is created if it does not exist."`
-	Next     bool   `env:"WORDINDEX_NEXT" help:"Use the queues' second design, which the server must serve: its setting queues.next."`
 	Redis    string `env:"WORDINDEX_REDIS" default:"127.0.0.1:6380" help:"The Redis that holds the index: any one, host:port or the path of a socket."`
 
 	// Hard must be the same for all commands.
@@ -81,7 +80,7 @@ type app struct {
 	out    io.Writer
 	flags  *commands
 	client *parley.Client
-	admin  admin
+	admin  *queue.Admin
 	redis  *redis.Client
 }
 
@@ -120,7 +119,7 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	defer client.Close()
 	store := redis.NewClient(&redis.Options{Addr: flags.Redis, ContextTimeoutEnabled: true})
 	defer store.Close()
-	return command.Run(&app{ctx: ctx, out: out, flags: &flags, client: client, admin: newAdmin(client, flags.Next), redis: store})
+	return command.Run(&app{ctx: ctx, out: out, flags: &flags, client: client, admin: queue.NewAdmin(client), redis: store})
 }
 
 // tokenFrom gets a new token from a URL, whose answer is the token.

@@ -14,7 +14,8 @@ import (
 // order of the messages. Messages of an earlier run are recorded already.
 func (j *judge) runWitness(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
-	worker := j.newWorker(witness, "witness", 64, 0, func(ctx context.Context, d *queue.Delivery) error {
+	options := []queue.WorkerOption{queue.WithConsumerName("witness"), queue.WithConcurrency(64)}
+	worker := queue.NewWorker(j.client, witness, options...).Handle(j.flags.Topic, func(ctx context.Context, d *queue.Delivery) error {
 		return j.seen.add(ctx, d, nil)
 	})
 	ended := make(chan error, 1)

@@ -27,7 +27,7 @@ func (c *produceCommand) Run(a *app) error {
 	if err := a.prepare(); err != nil {
 		return err
 	}
-	p := a.newProducer()
+	p := queue.NewProducer(a.client, a.flags.Topic)
 	began, fresh, delayed := time.Now(), 0, 0
 	for batch := range slices.Chunk(jobs, produceBatch) {
 		n, later, err := produce(a.ctx, p, batch)
@@ -49,7 +49,7 @@ func (c *produceCommand) Run(a *app) error {
 
 // produce stores jobs in the topic. It returns how many of them were not stored before, and how
 // many are delayed.
-func produce(ctx context.Context, p producer, jobs []job) (fresh, delayed int, err error) {
+func produce(ctx context.Context, p *queue.Producer, jobs []job) (fresh, delayed int, err error) {
 	messages := make([]queue.Message, len(jobs))
 	for i := range jobs {
 		messages[i] = jobs[i].message()

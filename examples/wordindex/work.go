@@ -40,7 +40,11 @@ func (c *workCommand) Run(a *app) error {
 		// The outermost, so that a delivery is recorded for as long as it takes.
 		handler = c.recording(x)(handler)
 	}
-	worker := a.newWorker(indexers, c.Name, c.Concurrency, c.AckTimeout, handler)
+	options := []queue.WorkerOption{queue.WithConcurrency(c.Concurrency), queue.WithAckTimeout(c.AckTimeout)}
+	if c.Name != "" {
+		options = append(options, queue.WithConsumerName(c.Name))
+	}
+	worker := queue.NewWorker(a.client, indexers, options...).Handle(a.flags.Topic, handler)
 	err := worker.Run(a.ctx)
 	s := worker.Stats()
 	a.printf("%d lines delivered: %d indexed, %d failed, %d released, %d lost", s.Delivered, s.Acked, s.Nacked, s.Released, s.Lost)

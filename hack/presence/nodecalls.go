@@ -27,6 +27,7 @@ type nodeCalls struct {
 	messages parleyv1connect.MessageServiceClient
 	presence parleyv1connect.PresenceServiceClient
 	queues   parleyv1connect.QueueServiceClient
+	topics   parleyv1connect.AdminServiceClient
 	admin    parleyv1connect.AdminServiceClient
 }
 
@@ -37,6 +38,7 @@ func newNodeCalls(client *http.Client, node int, addr string) *nodeCalls {
 		messages: parleyv1connect.NewMessageServiceClient(client, url, connect.WithGRPC()),
 		presence: parleyv1connect.NewPresenceServiceClient(client, url),
 		queues:   parleyv1connect.NewQueueServiceClient(client, url, connect.WithGRPC()),
+		topics:   parleyv1connect.NewAdminServiceClient(client, url),
 		admin:    parleyv1connect.NewAdminServiceClient(client, url),
 	}
 }
@@ -70,11 +72,15 @@ var calls = map[string]call{
 		return err
 	},
 	"Leave": func(ctx context.Context, n *nodeCalls, _ string) error {
-		_, err := n.queues.Leave(ctx, &parleyv1.LeaveRequest{Topic: topic, Group: group, StreamId: "none"})
+		_, err := n.queues.Leave(ctx, &parleyv1.LeaveRequest{SessionId: "none"})
 		return err
 	},
 	"ListTopics": func(ctx context.Context, n *nodeCalls, _ string) error {
-		_, err := n.admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{})
+		_, err := n.topics.ListTopics(ctx, &parleyv1.ListTopicsRequest{})
+		return err
+	},
+	"ListRevocations": func(ctx context.Context, n *nodeCalls, _ string) error {
+		_, err := n.admin.ListRevocations(ctx, &parleyv1.ListRevocationsRequest{})
 		return err
 	},
 }
@@ -115,7 +121,7 @@ var openers = map[string]opener{
 	},
 }
 
-var consumption = &parleyv1.ConsumeRequest{Topic: topic, Group: group, Consumer: "thief", MaxMessages: 1}
+var consumption = &parleyv1.ConsumeRequest{Topics: []string{topic}, Group: group, Consumer: "thief"}
 
 // twoWay makes a stream in both directions a stream.
 type twoWay struct {
@@ -204,9 +210,9 @@ func (h *held) wait(limit time.Duration) (a answer, at time.Time, released bool)
 // tries again.
 func createTopic(ctx context.Context, n *nodeCalls, token string) error {
 	for {
-		_, err := n.admin.CreateTopic(as(ctx, token), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})
+		_, err := n.topics.CreateTopic(as(ctx, token), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})
 		if err == nil || connect.CodeOf(err) == connect.CodeAlreadyExists {
-			_, err = n.admin.CreateGroup(as(ctx, token), &parleyv1.CreateGroupRequest{Topic: topic, Group: group})
+			_, err = n.topics.CreateGroup(as(ctx, token), &parleyv1.CreateGroupRequest{Topic: topic, Group: &parleyv1.Group{Name: group}})
 		}
 		switch {
 		case err == nil || connect.CodeOf(err) == connect.CodeAlreadyExists:

@@ -28,7 +28,7 @@ func (l *load) createTopic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: group})
+	_, err = l.admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: &parleyv1.Group{Name: group}})
 	return err
 }
 
@@ -56,15 +56,17 @@ func (l *load) startJobs(ctx context.Context) {
 func (l *load) consume(ctx context.Context, name string, batches int) error {
 	stay, leave := context.WithCancel(ctx)
 	defer leave()
-	stream, err := l.queues.Consume(stay, &parleyv1.ConsumeRequest{Topic: topic, Group: group, Consumer: name, MaxMessages: 10_000})
+	stream, err := l.queues.Consume(stay, &parleyv1.ConsumeRequest{
+		Topics: []string{topic}, Group: group, Consumer: name, Concurrency: 100, MaxInFlight: 1000,
+	})
 	if err != nil {
 		return l.count(ctx, "consumers", err)
 	}
 	defer func() { _ = stream.Close() }()
 	id := ""
 	for stream.Receive() {
-		if info := stream.Msg().GetInfo(); info != nil {
-			id = info.GetStreamId()
+		if first := stream.Msg().GetStarted(); first != nil {
+			id = first.GetSessionId()
 		}
 		deliveries := stream.Msg().GetDeliveries().GetDeliveries()
 		if len(deliveries) == 0 {
@@ -74,7 +76,7 @@ func (l *load) consume(ctx context.Context, name string, batches int) error {
 			return err
 		}
 		if batches--; batches == 0 {
-			_, err := l.queues.Leave(ctx, &parleyv1.LeaveRequest{Topic: topic, Group: group, StreamId: id})
+			_, err := l.queues.Leave(ctx, &parleyv1.LeaveRequest{SessionId: id})
 			if err := l.count(ctx, "leaves", err); err != nil {
 				return err
 			}
@@ -85,9 +87,9 @@ func (l *load) consume(ctx context.Context, name string, batches int) error {
 
 // settle acknowledges deliveries. It returns the first attempts of one key for a retry, and those
 // of another one as dead letters.
-func (l *load) settle(ctx context.Context, stream string, deliveries []*parleyv1.Delivery) error {
-	ack := &parleyv1.AckRequest{Topic: topic, Group: group, StreamId: stream}
-	nack := &parleyv1.NackRequest{Topic: topic, Group: group, StreamId: stream}
+func (l *load) settle(ctx context.Context, session string, deliveries []*parleyv1.Delivery) error {
+	ack := &parleyv1.AckRequest{SessionId: session}
+	nack := &parleyv1.NackRequest{SessionId: session}
 	for _, d := range deliveries {
 		switch {
 		case d.GetKey() == "key-7" && d.GetAttempt() == 1:

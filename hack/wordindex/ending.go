@@ -137,10 +137,10 @@ func (e *ending) run(ctx context.Context, f *flags, options rig.Options, out io.
 	e.fleet, e.index = fleet, index
 	e.show = &show{
 		flags: &own, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), client: client,
-		env: f.programEnv(
-			"WORDINDEX_TOKEN_URL="+login.URL, "WORDINDEX_REDIS="+index.Addr(), "WORDINDEX_HARD_SEED="+strconv.FormatUint(f.Seed, 10),
-			"WORDINDEX_HARD_JOBS="+strconv.Itoa(e.scale.longest), "WORDINDEX_HARD_TAKES="+e.scale.longestTakes.String(),
-		),
+		env: []string{
+			"WORDINDEX_TOKEN_URL=" + login.URL, "WORDINDEX_REDIS=" + index.Addr(), "WORDINDEX_HARD_SEED=" + strconv.FormatUint(f.Seed, 10),
+			"WORDINDEX_HARD_JOBS=" + strconv.Itoa(e.scale.longest), "WORDINDEX_HARD_TAKES=" + e.scale.longestTakes.String(),
+		},
 		rand: rand.New(rand.NewPCG(f.Seed, 0)),
 	}
 	return e.play(ctx)

@@ -20,8 +20,9 @@ type delivery struct {
 	// run is the worker's name and process id.
 	run   string
 	began time.Time
-	// ended is the zero time if the handler has not returned.
-	ended time.Time
+	// ended is the zero time if the handler has not returned. failed: it returned an error.
+	ended  time.Time
+	failed bool
 }
 
 // ledger is all deliveries, by message, in the order in which they began.
@@ -55,7 +56,7 @@ func parseLedger(entries []string) (ledger, error) {
 		}
 		for _, began := range slices.Backward(l[d.message]) {
 			if began.run == d.run && began.attempt == d.attempt && began.ended.IsZero() {
-				began.ended = at
+				began.ended, began.failed = at, what == "failed"
 				break
 			}
 		}
@@ -102,9 +103,12 @@ func story(all []*delivery) string {
 	text.WriteString(all[0].message)
 	for _, d := range all {
 		fmt.Fprintf(&text, "; attempt %d by %s from %s", d.attempt, d.run, d.began.Format(clock))
-		if d.ended.IsZero() {
+		switch {
+		case d.ended.IsZero():
 			text.WriteString(" without an end")
-		} else {
+		case d.failed:
+			text.WriteString(" to its failure at " + d.ended.Format(clock))
+		default:
 			text.WriteString(" to " + d.ended.Format(clock))
 		}
 	}

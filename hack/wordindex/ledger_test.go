@@ -33,6 +33,10 @@ func TestLedger(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
+	l, err := parseLedger([]string{"begin 100 a/1 m 1", "failed 200 a/1 m 1", "begin 300 a/1 m 2", "ok 400 a/1 m 2"})
+	if got := story(l["m"]); err != nil || strings.Count(got, "its failure") != 1 {
+		t.Errorf("the story of a failure is %q, %v", got, err)
+	}
 	if _, err := parseLedger([]string{"begin x a/1 m 1"}); err == nil {
 		t.Error("a record without a time passes")
 	}

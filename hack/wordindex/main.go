@@ -46,8 +46,7 @@ type flags struct {
 	Data    string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
 	Binary  string        `type:"existingfile" help:"The parleyd to run; built from this source if empty."`
 	Program string        `type:"existingfile" required:"" help:"The examples/wordindex to run."`
-	Deploys bool          `help:"Run long jobs while the fleet is deployed; of the flags below only --next, --short and --seed count."`
-	Next    bool          `help:"Use the queues' second design."`
+	Deploys bool          `help:"Run long jobs while the fleet is deployed; of the flags below only --short and --seed count."`
 	Short   bool          `help:"With --deploys: a run of about two minutes on the first days."`
 	Workers int           `default:"3" help:"How many workers."`
 	Rate    int           `default:"250" help:"How many jobs to produce a second; 0 is as fast as can be."`
@@ -73,12 +72,12 @@ func main() {
 				sayf(os.Stdout, "verdict: FAILED: it hangs, a minute after the limit of %s", sc.limit)
 				os.Exit(1)
 			})
-			result, err = deploys(ctx, &f, &sc, rig.Options{Binary: f.Binary, Env: f.nodeEnv()}, os.Stdout)
+			result, err = deploys(ctx, &f, &sc, rig.Options{Binary: f.Binary}, os.Stdout)
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, f.Wait)
 		defer cancel()
-		_, err = job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary, Env: f.nodeEnv()}, os.Stdout)
+		_, err = job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary}, os.Stdout)
 		return err
 	})
 	if result != "" {
@@ -134,7 +133,7 @@ func job(ctx context.Context, f *flags, options rig.Options, out io.Writer) (cou
 	defer client.Close()
 	s := &show{
 		flags: f, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), client: client,
-		env:  f.programEnv("PARLEY_TOKEN="+token, "WORDINDEX_REDIS="+index.Addr()),
+		env:  []string{"PARLEY_TOKEN=" + token, "WORDINDEX_REDIS=" + index.Addr()},
 		rand: rand.New(rand.NewPCG(f.Seed, 0)),
 	}
 	return &s.counts, s.play(ctx)
@@ -256,18 +255,14 @@ func (s *show) settle(ctx context.Context) error {
 type progress struct{ produced, acked, dead, left int64 }
 
 func (s *show) progress(ctx context.Context) (progress, error) {
-	count := nextProgress
-	if !s.Next {
-		count = firstProgress
-	}
-	p, err := count(ctx, s.client)
+	p, err := countProgress(ctx, s.client)
 	if err == nil {
 		s.tell(p)
 	}
 	return p, err
 }
 
-func nextProgress(ctx context.Context, c *parley.Client) (progress, error) {
+func countProgress(ctx context.Context, c *parley.Client) (progress, error) {
 	total, _, err := queue.NewAdmin(c).Stats(ctx, topic)
 	if err != nil {
 		return progress{}, err

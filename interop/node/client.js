@@ -9,12 +9,12 @@ import { ConnectError, createClient } from "@connectrpc/connect";
 import * as node from "@connectrpc/connect-node";
 import * as web from "@connectrpc/connect-web";
 import { AdminService } from "./gen/parley/v1/admin_pb.js";
+import { QueueService } from "./gen/parley/v1/queue_pb.js";
 import { MessageStatus } from "./gen/parley/v1/channel_pb.js";
 import { ErrorDetailSchema } from "./gen/parley/v1/error_pb.js";
 import { MessageService } from "./gen/parley/v1/message_pb.js";
 import { Platform } from "./gen/parley/v1/platform_pb.js";
 import { PresenceService } from "./gen/parley/v1/presence_pb.js";
-import { QueueService } from "./gen/parley/v1/queue_pb.js";
 import { ServerFeature, ServerService } from "./gen/parley/v1/server_pb.js";
 
 const { PARLEY_URL: baseUrl, PARLEY_TOKEN: token, PARLEY_WEAK_TOKEN: weakToken, PARLEY_NAME: name } = process.env;
@@ -117,22 +117,35 @@ async function produce(payload) {
 }
 
 const job = (delivery) => ({ payload: new TextDecoder().decode(delivery.payload), attempt: delivery.attempt });
-const consumer = { topic: name, group: name, consumer: "node", maxMessages: 10n };
+const consumer = { topics: [name], group: name, consumer: "node", concurrency: 10 };
+
+// acknowledge acknowledges a delivery of a session with a unary call.
+async function acknowledge(sessionId, delivery) {
+  const { results } = await queues.ack({ sessionId, tokens: [delivery.token] });
+  return { ...job(delivery), acked: results[0].error === undefined };
+}
 
 // consume produces a job, consumes it, acknowledges it with a unary call, and leaves.
 async function consume() {
   await produce("one");
-  const named = { topic: name, group: name };
+  let sessionId;
   let seen;
   for await (const { frame } of queues.consume(consumer)) {
-    if (frame.case === "info") named.streamId = frame.value.streamId;
+    if (frame.case === "started") sessionId = frame.value.sessionId;
     for (const delivery of frame.case === "deliveries" ? frame.value.deliveries : []) {
-      const { results } = await queues.ack({ ...named, tokens: [delivery.token] });
-      seen = { ...job(delivery), acked: results[0].error === undefined };
-      await queues.leave(named);
+      seen = await acknowledge(sessionId, delivery);
+      await queues.leave({ sessionId });
     }
   }
   return seen;
+}
+
+// receive produces a job, receives it without a stream, and acknowledges it.
+async function receive() {
+  await produce("three");
+  const { sessionId, deliveries } = await queues.receive({ topic: name, group: name, wait: { seconds: 20n } });
+  if (deliveries.length !== 1) throw new Error(`receive: ${deliveries.length} deliveries`);
+  return await acknowledge(sessionId, deliveries[0]);
 }
 
 // consumeBothWays produces a job, consumes and acknowledges it on one bidirectional stream, and
@@ -151,8 +164,8 @@ async function consumeBothWays() {
       });
     }
   }
-  const send = (call, value, callId) => {
-    requests.push({ callId, request: { case: call, value } });
+  const send = (call, value, requestId) => {
+    requests.push({ requestId, request: { case: call, value } });
     wake();
   };
   let seen;
@@ -162,7 +175,7 @@ async function consumeBothWays() {
       seen = job(delivery);
       send("ack", { tokens: [delivery.token] }, 7n);
     }
-    if (frame.case === "answer" && frame.value.callId === 7n) {
+    if (frame.case === "results" && frame.value.requestId === 7n) {
       seen.acked = frame.value.error === undefined && frame.value.results[0].error === undefined;
       send("leave", {}, 0n);
     }
@@ -186,7 +199,7 @@ const info = await createClient(ServerService, transport(weakToken)).getServerIn
 const create = { topic: { name, partitions: 1 } };
 const denied = await failure(stranger.createTopic(create));
 const { topic } = await admin.createTopic(create);
-await admin.createGroup({ topic: name, group: name });
+await admin.createGroup({ topic: name, group: { name } });
 const report = {
   server: {
     version: info.version !== "",
@@ -200,6 +213,7 @@ const report = {
   job: await consume(),
 };
 if (bidirectional) report.bidi_job = await consumeBothWays();
-report.acked = await acked(bidirectional ? 2 : 1);
+report.received = await receive();
+report.acked = await acked(bidirectional ? 3 : 2);
 console.log(JSON.stringify(report));
 process.exit(0); // otherwise open HTTP/2 connections keep the process alive

@@ -15,9 +15,8 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
+from parley.v1 import admin_pb2_grpc, admin_queue_pb2, queue_pb2, queue_pb2_grpc
 from parley.v1 import (
-    admin_pb2_grpc,
-    admin_queue_pb2,
     channel_pb2,
     error_pb2,
     message_pb2,
@@ -25,8 +24,6 @@ from parley.v1 import (
     platform_pb2,
     presence_pb2,
     presence_pb2_grpc,
-    queue_pb2,
-    queue_pb2_grpc,
     server_pb2,
     server_pb2_grpc,
     subscription_pb2,
@@ -132,24 +129,37 @@ def produce(stub, payload):
     assert result.HasField("produced"), result
 
 
+def acknowledge(stub, session, delivery):
+    """Acknowledges a delivery of a session with a unary call."""
+    ack = stub.Ack(queue_pb2.AckRequest(session_id=session, tokens=[delivery.token]), metadata=TOKEN, timeout=LIMIT)
+    return {
+        "payload": delivery.payload.decode(),
+        "attempt": delivery.attempt,
+        "acked": not ack.results[0].HasField("error"),
+    }
+
+
 def consume(stub):
     """Produces a job, consumes it, acknowledges it with a unary call, and leaves."""
     produce(stub, b"one")
-    request = queue_pb2.ConsumeRequest(topic=NAME, group=NAME, consumer="python", max_messages=10)
-    named = {"topic": NAME, "group": NAME}
-    seen = {}
+    request = queue_pb2.ConsumeRequest(topics=[NAME], group=NAME, consumer="python", concurrency=10)
+    session, seen = "", {}
     for frame in stub.Consume(request, metadata=TOKEN, timeout=LIMIT):
-        if frame.HasField("info"):
-            named["stream_id"] = frame.info.stream_id
+        if frame.HasField("started"):
+            session = frame.started.session_id
         for delivery in frame.deliveries.deliveries:
-            ack = stub.Ack(queue_pb2.AckRequest(tokens=[delivery.token], **named), metadata=TOKEN, timeout=LIMIT)
-            seen = {
-                "payload": delivery.payload.decode(),
-                "attempt": delivery.attempt,
-                "acked": not ack.results[0].HasField("error"),
-            }
-            stub.Leave(queue_pb2.LeaveRequest(**named), metadata=TOKEN, timeout=LIMIT)
+            seen = acknowledge(stub, session, delivery)
+            stub.Leave(queue_pb2.LeaveRequest(session_id=session), metadata=TOKEN, timeout=LIMIT)
     return seen
+
+
+def receive(stub):
+    """Produces a job, receives it without a stream, and acknowledges it."""
+    produce(stub, b"three")
+    request = queue_pb2.ReceiveRequest(topic=NAME, group=NAME, wait=Duration(seconds=20))
+    answer = stub.Receive(request, metadata=TOKEN, timeout=LIMIT)
+    (delivery,) = answer.deliveries
+    return acknowledge(stub, answer.session_id, delivery)
 
 
 def consume_both_ways(stub):
@@ -157,18 +167,18 @@ def consume_both_ways(stub):
     produce(stub, b"two")
     requests = queue.SimpleQueue()
     start = queue_pb2.ConsumeRequest(
-        topic=NAME, group=NAME, consumer="python", max_messages=10, ack_timeout=Duration(seconds=30)
+        topics=[NAME], group=NAME, consumer="python", concurrency=10, ack_timeout=Duration(seconds=30)
     )
     requests.put(queue_pb2.StreamingConsumeRequest(start=start))
     seen = {}
     for frame in stub.StreamingConsume(iter(requests.get, None), metadata=TOKEN, timeout=LIMIT):
         for delivery in frame.consume.deliveries.deliveries:
             seen |= {"payload": delivery.payload.decode(), "attempt": delivery.attempt}
-            ack = queue_pb2.StreamingAck(tokens=[delivery.token])
-            requests.put(queue_pb2.StreamingConsumeRequest(call_id=7, ack=ack))
-        if frame.HasField("answer") and frame.answer.call_id == 7:
-            seen["acked"] = not frame.answer.HasField("error") and not frame.answer.results[0].HasField("error")
-            requests.put(queue_pb2.StreamingConsumeRequest(leave=queue_pb2.StreamingLeave()))
+            ack = queue_pb2.AckRequest(tokens=[delivery.token])
+            requests.put(queue_pb2.StreamingConsumeRequest(request_id=7, ack=ack))
+        if frame.HasField("results") and frame.results.request_id == 7:
+            seen["acked"] = not frame.results.HasField("error") and not frame.results.results[0].HasField("error")
+            requests.put(queue_pb2.StreamingConsumeRequest(leave=queue_pb2.LeaveRequest()))
     requests.put(None)
     return seen
 
@@ -198,7 +208,7 @@ def main():
         create = admin_queue_pb2.CreateTopicRequest(topic=topic)
         denied = failure(lambda: admin.CreateTopic(create, metadata=WEAK, timeout=LIMIT))
         created = admin.CreateTopic(create, metadata=TOKEN, timeout=LIMIT)
-        group = admin_queue_pb2.CreateGroupRequest(topic=NAME, group=NAME)
+        group = admin_queue_pb2.CreateGroupRequest(topic=NAME, group=admin_queue_pb2.Group(name=NAME))
         admin.CreateGroup(group, metadata=TOKEN, timeout=LIMIT)
 
         queues = queue_pb2_grpc.QueueServiceStub(channel)
@@ -216,7 +226,8 @@ def main():
             "presence": presence(channel),
             "job": consume(queues),
             "bidi_job": consume_both_ways(queues),
-            "acked": acked(admin, 2),
+            "received": receive(queues),
+            "acked": acked(admin, 3),
         }
     print(json.dumps(report))
 

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,7 +104,7 @@ type working struct {
 func work(t *testing.T, c *parley.Client, topic, group string, h queue.Handler, opts ...queue.WorkerOption) *working {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &working{Worker: queue.NewWorker(c, topic, group, h, opts...), t: t, stop: stop, done: make(chan error, 1)}
+	w := &working{Worker: queue.NewWorker(c, group, opts...).Handle(topic, h), t: t, stop: stop, done: make(chan error, 1)}
 	go func() { w.done <- w.Run(ctx) }()
 	t.Cleanup(func() { _ = w.finish() })
 	return w

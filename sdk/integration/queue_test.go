@@ -13,7 +13,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -26,16 +26,17 @@ type realTopic struct {
 	client *parley.Client
 }
 
-func newReal(t *testing.T, topic *queue.Topic, groups ...string) *realTopic {
+// newReal creates the topic `jobs` with groups.
+func newReal(t *testing.T, partitions int32, groups ...*queue.Group) *realTopic {
 	t.Helper()
 	s := servertest.Dev(t)
 	c := newClient(t, s.URL, parley.WithToken(s.Token))
 	r := &realTopic{Admin: queue.NewAdmin(c), t: t, server: s, client: c}
-	if _, err := r.CreateTopic(testContext(t), topic); err != nil {
+	if _, err := r.CreateTopic(testContext(t), &queue.Topic{Name: "jobs", Partitions: partitions}); err != nil {
 		t.Fatalf("create topic: %v", err)
 	}
 	for _, g := range groups {
-		if err := r.CreateGroup(testContext(t), topic.GetName(), g, queue.Start{}); err != nil {
+		if _, err := r.CreateGroup(testContext(t), "jobs", g); err != nil {
 			t.Fatalf("create group: %v", err)
 		}
 	}
@@ -70,7 +71,7 @@ func (r *realTopic) stats(topic string, want func(g *queue.GroupStats) bool) {
 // and another one joins. Every message must be handled once, in the order of its key.
 func TestWorkersOfParleyd(t *testing.T) {
 	t.Parallel()
-	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 4}, "g")
+	r := newReal(t, 4, &queue.Group{Name: "g"})
 	const keys, each = 10, 100
 	var mu sync.Mutex
 	got := make(map[string][]string)
@@ -105,7 +106,7 @@ func TestWorkersOfParleyd(t *testing.T) {
 			work(t, r.client, "jobs", "g", handle)
 		}
 	}
-	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == keys*each && g.GetPending() == 0 })
+	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == keys*each && g.GetRunning() == 0 })
 	mu.Lock()
 	defer mu.Unlock()
 	for k := range keys {
@@ -121,22 +122,20 @@ func TestWorkersOfParleyd(t *testing.T) {
 func TestFailuresAtParleyd(t *testing.T) {
 	t.Parallel()
 	quick := &queue.RetryPolicy{MaxAttempts: new(int32(3)), MinBackoff: millis(1), MaxBackoff: millis(20), NonRetryableCodes: []string{"bad"}}
-	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2, Retry: quick}, "g")
+	r := newReal(t, 2, &queue.Group{Name: "g", Retry: quick})
 	ctx := testContext(t)
 	for _, p := range []string{"twice", "poison", "coded", "fine"} {
 		produce(t, r.client, "jobs", queue.Message{Payload: []byte(p)})
 	}
 	p := queue.NewProducer(r.client, "jobs")
-	due := time.Now().Add(300 * time.Millisecond)
-	if _, err := p.Schedule(ctx, 300*time.Millisecond, queue.Message{Payload: []byte("later")}); err != nil {
+	due := time.Now().Add(300 * time.Millisecond) // or later
+	stored, err := p.Produce(ctx, queue.Message{Payload: []byte("later"), Delay: 300 * time.Millisecond},
+		queue.Message{Payload: []byte("never"), Delay: time.Hour})
+	if err = errors.Join(err, queue.Errors(stored)); err != nil {
 		t.Fatal(err)
 	}
-	cancelled, err := p.Schedule(ctx, time.Hour, queue.Message{Payload: []byte("never")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Cancel(ctx, cancelled[0].Receipt.MessageID); err != nil {
-		t.Errorf("cancel: %v", err)
+	if errs, err := p.Cancel(ctx, stored[1].Receipt.MessageID); errors.Join(append(errs, err)...) != nil {
+		t.Errorf("cancel: %v, %v", errs, err)
 	}
 	var mu sync.Mutex
 	fixed := false
@@ -155,7 +154,7 @@ func TestFailuresAtParleyd(t *testing.T) {
 		}
 		return nil
 	})
-	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 3 && g.GetDead() == 2 && g.GetPending() == 0 })
+	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 3 && g.GetDead() == 2 && g.GetRunning() == 0 })
 	reasons := make(map[string]string)
 	for d, err := range r.DeadLetters(ctx, "jobs", "g") {
 		if err != nil {
@@ -174,6 +173,7 @@ func TestFailuresAtParleyd(t *testing.T) {
 	}
 	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("typo"))
 	_, errPurge := r.PurgeDeadLetters(ctx, "jobs", queue.DeadLettersOf("typo"), "jobs")
+
 	if reasons["typo"] == "" || !errors.Is(errReplay, parley.ErrGroupNotFound) || !errors.Is(errPurge, parley.ErrGroupNotFound) {
 		t.Errorf("a missing group: replay %v, purge %v", errReplay, errPurge)
 	}
@@ -194,28 +194,26 @@ func TestFailuresAtParleyd(t *testing.T) {
 	}
 }
 
-// TestAdminOfParleyd checks Pause, Resume, SeekGroup, Pending and Trim. Calls without a selection,
-// such as an empty Keep, must fail.
+// TestAdminOfParleyd checks pauses, SeekGroup and calls without a selection, which must fail.
 func TestAdminOfParleyd(t *testing.T) {
 	t.Parallel()
-	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g", "moved")
+	r := newReal(t, 2, &queue.Group{Name: "g"}, &queue.Group{Name: "moved"})
 	ctx := testContext(t)
 	if topic, err := r.Topic(ctx, "jobs"); err != nil || topic.GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH {
 		t.Errorf("topic %v, %v", topic, err)
 	}
 	produce(t, r.client, "jobs", keyed(4)...)
-	_, errPause := r.Pause(ctx, "jobs")
-	_, errResume := r.Resume(ctx, "jobs")
 	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.Selection{})
+
 	_, errPurge := r.PurgeDeadLetters(ctx, "jobs", queue.DeadLetterIDs(), "jobs")
 	_, _, errTrim := r.Trim(ctx, "jobs", queue.Keep{}, queue.WithUnsettled())
-	errSeek := r.SeekGroup(ctx, "jobs", "moved", queue.Start{})
-	for i, err := range []error{errPause, errResume, errReplay, errPurge, errTrim, errSeek} {
+	errSeek := r.SeekGroup(ctx, "jobs", "moved", nil)
+	for i, err := range []error{errReplay, errPurge, errTrim, errSeek} {
 		if !errors.Is(err, parley.ErrInvalidField) {
 			t.Errorf("call %d without a selection: got %v", i, err)
 		}
 	}
-	if topic, err := r.Pause(ctx, "jobs", queue.Produce); err != nil || !topic.GetProducePaused() || topic.GetConsumePaused() {
+	if topic, err := r.PauseTopic(ctx, "jobs"); err != nil || !topic.GetPaused() {
 		t.Errorf("pause: %v, %v", topic, err)
 	}
 	stored := make(chan error, 1)
@@ -223,7 +221,7 @@ func TestAdminOfParleyd(t *testing.T) {
 		_, err := queue.NewProducer(r.client, "jobs").Produce(ctx, queue.Message{Key: "k", Payload: []byte("k-4")})
 		stored <- err
 	}()
-	if topic, err := r.Resume(ctx, "jobs", queue.Produce); err != nil || topic.GetProducePaused() {
+	if topic, err := r.ResumeTopic(ctx, "jobs"); err != nil || topic.GetPaused() {
 		t.Errorf("resume: %v, %v", topic, err)
 	}
 	if err := <-stored; err != nil {
@@ -232,26 +230,14 @@ func TestAdminOfParleyd(t *testing.T) {
 	if err := r.SeekGroup(ctx, "jobs", "moved", queue.FromEnd()); err != nil {
 		t.Errorf("seek: %v", err)
 	}
-	held := make(chan struct{})
-	w := work(t, r.client, "jobs", "g", func(context.Context, *queue.Delivery) error { <-held; return nil })
-	eventually(t, func() error {
-		n := 0
-		for d, err := range r.Pending(ctx, "jobs", "g", queue.ByAttempts) {
-			if err != nil {
-				return err
-			}
-			if d.GetAttempt() != 1 || d.GetStreamId() == "" {
-				t.Errorf("pending %v", d)
-			}
-			n++
-		}
-		if n != 5 {
-			return fmt.Errorf("%d deliveries are pending", n)
-		}
-		return nil
-	})
-	close(held)
+	w := work(t, r.client, "jobs", "g", func(context.Context, *queue.Delivery) error { return nil })
 	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 5 })
+	if group, err := r.PauseGroup(ctx, "jobs", "g"); err != nil || !group.GetPaused() {
+		t.Errorf("pause the group: %v, %v", group, err)
+	}
+	if group, err := r.ResumeGroup(ctx, "jobs", "g"); err != nil || group.GetPaused() {
+		t.Errorf("resume the group: %v, %v", group, err)
+	}
 	if err := w.finish(); err != nil {
 		t.Errorf("run: %v", err)
 	}
@@ -265,7 +251,7 @@ func TestAdminOfParleyd(t *testing.T) {
 func TestLongWorkAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 1}, "g")
+		r := newReal(t, 1, &queue.Group{Name: "g"})
 		produce(t, r.client, "jobs", queue.Message{})
 		w := work(t, r.client, "jobs", "g", func(ctx context.Context, _ *queue.Delivery) error {
 			select {
@@ -287,7 +273,7 @@ func TestLongWorkAtParleyd(t *testing.T) {
 func TestStopAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 1}, "g")
+		r := newReal(t, 1, &queue.Group{Name: "g"})
 		produce(t, r.client, "jobs", keyed(20)...)
 		started, finish := make(chan struct{}), make(chan struct{})
 		var once sync.Once
@@ -298,7 +284,7 @@ func TestStopAtParleyd(t *testing.T) {
 		}, opts...)
 		<-started
 		eventually(t, func() error {
-			if n := w.Stats().Delivered; n != 20 {
+			if n := w.Stats().Delivered; n < 2 {
 				return fmt.Errorf("%d delivered", n)
 			}
 			return nil
@@ -327,17 +313,17 @@ func TestStopAtParleyd(t *testing.T) {
 func TestReleaseAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 1}, "g")
+		r := newReal(t, 1, &queue.Group{Name: "g"})
 		produce(t, r.client, "jobs", queue.Message{})
 		for range 5 {
 			ctx, stop := context.WithCancel(testContext(t))
-			w := queue.NewWorker(r.client, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+			w := queue.NewWorker(r.client, "g", append(opts, queue.WithConcurrency(1))...).Handle("jobs", func(_ context.Context, d *queue.Delivery) error {
 				if d.Attempt != 1 {
 					t.Errorf("got attempt %d", d.Attempt)
 				}
 				stop()
 				return queue.ErrRelease
-			}, append(opts, queue.WithConcurrency(1))...)
+			})
 			if err := w.Run(ctx); err != nil {
 				t.Fatalf("run: %v", err)
 			}
@@ -352,7 +338,7 @@ func TestReleaseAtParleyd(t *testing.T) {
 // be stored and handled, in order except for repeats.
 func TestRestartOfParleyd(t *testing.T) {
 	t.Parallel()
-	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g")
+	r := newReal(t, 2, &queue.Group{Name: "g"})
 	ctx := testContext(t)
 	p := queue.NewProducer(r.client, "jobs")
 	var mu sync.Mutex

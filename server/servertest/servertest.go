@@ -284,6 +284,11 @@ func (s *Server) Queues(token string, opts ...connect.ClientOption) parleyv1conn
 	return parleyv1connect.NewQueueServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
 }
 
+// QueueAdmin returns a AdminService client that sends token; an empty token is not sent.
+func (s *Server) QueueAdmin(token string, opts ...connect.ClientOption) parleyv1connect.AdminServiceClient {
+	return parleyv1connect.NewAdminServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
+}
+
 // Presence returns a PresenceService client that sends token; an empty token is not sent.
 func (s *Server) Presence(token string, opts ...connect.ClientOption) parleyv1connect.PresenceServiceClient {
 	return parleyv1connect.NewPresenceServiceClient(HTTPClient(s.tb, token), s.URL, opts...)

@@ -1,7 +1,6 @@
 package parleytest
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
@@ -20,6 +20,11 @@ type adminHandler struct {
 	parleyv1connect.UnimplementedAdminServiceHandler
 
 	s *Server
+}
+
+// unconfirmed returns the error for a call that deletes something without its name.
+func unconfirmed() error {
+	return errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED, "confirm", 0)
 }
 
 // CreateTopic implements the service.
@@ -37,6 +42,62 @@ func (h adminHandler) CreateTopic(ctx context.Context, req *parleyv1.CreateTopic
 	})
 }
 
+// copyFields copies the fields that a mask names, each of which must be one of those that can be
+// updated.
+func copyFields(to, from proto.Message, mask *fieldmaskpb.FieldMask, updatable ...string) error {
+	if len(mask.GetPaths()) == 0 {
+		return invalidField("update_mask", 0)
+	}
+	for _, path := range mask.GetPaths() {
+		if !slices.Contains(updatable, path) {
+			return invalidField("update_mask", 0)
+		}
+	}
+	target, source := to.ProtoReflect(), from.ProtoReflect()
+	for _, path := range mask.GetPaths() {
+		for i := range source.Descriptor().Fields().Len() {
+			fd := source.Descriptor().Fields().Get(i)
+			switch {
+			case fd.TextName() != path:
+			case source.Has(fd):
+				target.Set(fd, source.Get(fd))
+			default:
+				target.Clear(fd)
+			}
+		}
+	}
+	return nil
+}
+
+// UpdateTopic implements the service.
+func (h adminHandler) UpdateTopic(ctx context.Context, req *parleyv1.UpdateTopicRequest) (*parleyv1.UpdateTopicResponse, error) {
+	return do(ctx, h.s, "UpdateTopic", req, func() (*parleyv1.UpdateTopicResponse, error) {
+		changed := proto.CloneOf(req.GetTopic())
+		if t := h.s.topics[changed.GetName()]; t != nil {
+			changed = proto.CloneOf(t.settings)
+		}
+		err := copyFields(changed, proto.CloneOf(req.GetTopic()), req.GetUpdateMask(),
+			"partitions", "retention", "max_messages_per_partition", "drop_oldest", "idempotency_window")
+		if err != nil {
+			return nil, err
+		}
+		t := h.s.topics[changed.GetName()]
+		if t == nil {
+			return nil, noTopic("topic")
+		}
+		completeTopic(changed)
+		isHash := changed.GetPartitioner() == parleyv1.Partitioner_PARTITIONER_HASH
+		if was := t.settings.GetPartitions(); changed.GetPartitions() < was || isHash && changed.GetPartitions() != was {
+			return nil, invalidField("topic.partitions", 0)
+		}
+		t.settings = changed
+		for _, g := range t.groups {
+			h.s.shareLocked(g)
+		}
+		return &parleyv1.UpdateTopicResponse{Topic: proto.CloneOf(changed)}, nil
+	})
+}
+
 // DeleteTopic implements the service.
 func (h adminHandler) DeleteTopic(ctx context.Context, req *parleyv1.DeleteTopicRequest) (*parleyv1.DeleteTopicResponse, error) {
 	return do(ctx, h.s, "DeleteTopic", req, func() (*parleyv1.DeleteTopicResponse, error) {
@@ -44,9 +105,9 @@ func (h adminHandler) DeleteTopic(ctx context.Context, req *parleyv1.DeleteTopic
 			return nil, err
 		}
 		if req.GetConfirm() != req.GetTopic() {
-			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED, "confirm", 0)
+			return nil, unconfirmed()
 		}
-		delete(h.s.topics, req.GetTopic())
+		h.s.dropTopicLocked(req.GetTopic())
 		return &parleyv1.DeleteTopicResponse{}, nil
 	})
 }
@@ -73,36 +134,16 @@ func (h adminHandler) ListTopics(ctx context.Context, req *parleyv1.ListTopicsRe
 	})
 }
 
-// PauseTopic implements the service.
-func (h adminHandler) PauseTopic(ctx context.Context, req *parleyv1.PauseTopicRequest) (*parleyv1.PauseTopicResponse, error) {
-	return do(ctx, h.s, "PauseTopic", req, func() (*parleyv1.PauseTopicResponse, error) {
-		t, err := h.s.setPausedLocked(req.GetTopic(), req.GetOperations(), true)
-		return &parleyv1.PauseTopicResponse{Topic: t}, err
+// SetTopicPaused implements the service.
+func (h adminHandler) SetTopicPaused(ctx context.Context, req *parleyv1.SetTopicPausedRequest) (*parleyv1.SetTopicPausedResponse, error) {
+	return do(ctx, h.s, "SetTopicPaused", req, func() (*parleyv1.SetTopicPausedResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		t.settings.Paused = req.GetPaused()
+		return &parleyv1.SetTopicPausedResponse{Topic: proto.CloneOf(t.settings)}, nil
 	})
-}
-
-// ResumeTopic implements the service.
-func (h adminHandler) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopicRequest) (*parleyv1.ResumeTopicResponse, error) {
-	return do(ctx, h.s, "ResumeTopic", req, func() (*parleyv1.ResumeTopicResponse, error) {
-		t, err := h.s.setPausedLocked(req.GetTopic(), req.GetOperations(), false)
-		return &parleyv1.ResumeTopicResponse{Topic: t}, err
-	})
-}
-
-// setPausedLocked pauses the operations of a topic, or resumes them if paused is false.
-func (s *shared) setPausedLocked(name string, operations []parleyv1.TopicOperation, paused bool) (*parleyv1.Topic, error) {
-	t, err := s.topicLocked(name)
-	if err != nil {
-		return nil, err
-	}
-	if slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE) {
-		t.settings.ProducePaused = paused
-	}
-	if slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME) {
-		t.settings.ConsumePaused = paused
-	}
-	s.wakeLocked()
-	return proto.CloneOf(t.settings), nil
 }
 
 // CreateGroup implements the service.
@@ -112,25 +153,105 @@ func (h adminHandler) CreateGroup(ctx context.Context, req *parleyv1.CreateGroup
 		if err != nil {
 			return nil, err
 		}
-		if t.groups[req.GetGroup()] != nil {
-			return nil, errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS, "group", 0)
+		if t.groups[req.GetGroup().GetName()] != nil {
+			return nil, errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS, "group.name", 0)
 		}
-		t.addGroup(req.GetGroup(), req.GetStart())
-		return &parleyv1.CreateGroupResponse{}, nil
+		g := t.addGroup(proto.CloneOf(req.GetGroup()))
+		return &parleyv1.CreateGroupResponse{Group: proto.CloneOf(g.settings)}, nil
+	})
+}
+
+// UpdateGroup implements the service.
+func (h adminHandler) UpdateGroup(ctx context.Context, req *parleyv1.UpdateGroupRequest) (*parleyv1.UpdateGroupResponse, error) {
+	return do(ctx, h.s, "UpdateGroup", req, func() (*parleyv1.UpdateGroupResponse, error) {
+		updatable := []string{"order", "retry", "ack_timeout", "handler_timeout", "max_run_time", "resume_grace"}
+		if err := copyFields(&parleyv1.Group{}, req.GetGroup(), req.GetUpdateMask(), updatable...); err != nil {
+			return nil, err
+		}
+		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup().GetName())
+		if err != nil {
+			return nil, err
+		}
+		if err := copyFields(g.settings, proto.CloneOf(req.GetGroup()), req.GetUpdateMask(), updatable...); err != nil {
+			return nil, err
+		}
+		completeGroup(g.settings)
+		h.s.wakeLocked()
+		return &parleyv1.UpdateGroupResponse{Group: proto.CloneOf(g.settings)}, nil
+	})
+}
+
+// GetGroup implements the service.
+func (h adminHandler) GetGroup(ctx context.Context, req *parleyv1.GetGroupRequest) (*parleyv1.GetGroupResponse, error) {
+	return do(ctx, h.s, "GetGroup", req, func() (*parleyv1.GetGroupResponse, error) {
+		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
+		if err != nil {
+			return nil, err
+		}
+		return &parleyv1.GetGroupResponse{Group: proto.CloneOf(g.settings)}, nil
+	})
+}
+
+// ListGroups implements the service.
+func (h adminHandler) ListGroups(ctx context.Context, req *parleyv1.ListGroupsRequest) (*parleyv1.ListGroupsResponse, error) {
+	return do(ctx, h.s, "ListGroups", req, func() (*parleyv1.ListGroupsResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.ListGroupsResponse{}
+		for _, name := range slices.Sorted(maps.Keys(t.groups)) {
+			res.Groups = append(res.Groups, proto.CloneOf(t.groups[name].settings))
+		}
+		return res, nil
+	})
+}
+
+// DeleteGroup implements the service.
+func (h adminHandler) DeleteGroup(ctx context.Context, req *parleyv1.DeleteGroupRequest) (*parleyv1.DeleteGroupResponse, error) {
+	return do(ctx, h.s, "DeleteGroup", req, func() (*parleyv1.DeleteGroupResponse, error) {
+		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
+		switch {
+		case err != nil:
+			return nil, err
+		case req.GetConfirm() != req.GetGroup():
+			return nil, unconfirmed()
+		default:
+			h.s.dropGroupLocked(g, noGroup(""))
+			return &parleyv1.DeleteGroupResponse{}, nil
+		}
+	})
+}
+
+// SetGroupPaused implements the service.
+func (h adminHandler) SetGroupPaused(ctx context.Context, req *parleyv1.SetGroupPausedRequest) (*parleyv1.SetGroupPausedResponse, error) {
+	return do(ctx, h.s, "SetGroupPaused", req, func() (*parleyv1.SetGroupPausedResponse, error) {
+		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
+		if err != nil {
+			return nil, err
+		}
+		g.settings.Paused = req.GetPaused()
+		h.s.wakeLocked()
+		return &parleyv1.SetGroupPausedResponse{Group: proto.CloneOf(g.settings)}, nil
 	})
 }
 
 // SeekGroup implements the service.
 func (h adminHandler) SeekGroup(ctx context.Context, req *parleyv1.SeekGroupRequest) (*parleyv1.SeekGroupResponse, error) {
 	return do(ctx, h.s, "SeekGroup", req, func() (*parleyv1.SeekGroupResponse, error) {
+		h.s.tickLocked(time.Now())
 		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case len(g.consumers) > 0:
-			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE, "group", 0)
+		}
+		for _, j := range g.jobs {
+			if j.holder != nil {
+				j.holder.tellLost(parleyv1.LostDeliveries_CAUSE_CANCELLED, j.token)
+				j.drop()
+			}
 		}
 		g.seek(req.GetStart())
+		h.s.wakeLocked()
 		return &parleyv1.SeekGroupResponse{}, nil
 	})
 }
@@ -138,181 +259,29 @@ func (h adminHandler) SeekGroup(ctx context.Context, req *parleyv1.SeekGroupRequ
 // TrimTopic implements the service.
 func (h adminHandler) TrimTopic(ctx context.Context, req *parleyv1.TrimTopicRequest) (*parleyv1.TrimTopicResponse, error) {
 	return do(ctx, h.s, "TrimTopic", req, func() (*parleyv1.TrimTopicResponse, error) {
+		h.s.tickLocked(time.Now())
 		t, err := h.s.topicLocked(req.GetTopic())
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case req.GetKeep() == nil:
-			return nil, invalidField("keep", 0)
 		}
 		res := &parleyv1.TrimTopicResponse{}
 		left, blocked := make(map[int32]int64), make(map[int32]bool)
-		for _, i := range t.log {
-			left[i.partition]++
+		for _, m := range t.log {
+			left[m.partition]++
 		}
-		t.log = slices.DeleteFunc(t.log, func(i *item) bool {
-			keep := left[i.partition] <= req.GetMaxMessages()
+		for _, m := range slices.Clone(t.log) {
+			keep := left[m.partition] <= req.GetMaxMessages()
 			if req.GetMaxAge() != nil {
-				keep = time.Since(i.at) < req.GetMaxAge().AsDuration()
+				keep = time.Since(m.at) < req.GetMaxAge().AsDuration()
 			}
-			unsettled := t.unsettled(i)
-			blocked[i.partition] = blocked[i.partition] || keep || len(unsettled) > 0 && !req.GetForce()
-			if blocked[i.partition] {
-				return false
-			}
-			left[i.partition]--
-			res.Removed++
-			for _, g := range unsettled {
-				g.drop(i)
-				res.Lost++
-			}
-			return true
-		})
-		return res, nil
-	})
-}
-
-// GetTopicStats implements the service, with totals only.
-func (h adminHandler) GetTopicStats(
-	ctx context.Context, req *parleyv1.GetTopicStatsRequest,
-) (*parleyv1.GetTopicStatsResponse, error) {
-	return do(ctx, h.s, "GetTopicStats", req, func() (*parleyv1.GetTopicStatsResponse, error) {
-		t, err := h.s.topicLocked(req.GetTopic())
-		if err != nil {
-			return nil, err
-		}
-		total := &parleyv1.TopicStats{
-			Length: int64(len(t.log)), Delayed: int64(len(t.later)), Produced: int64(len(t.log) + len(t.later)),
-		}
-		for _, name := range slices.Sorted(maps.Keys(t.groups)) {
-			g := t.groups[name]
-			one := &parleyv1.GroupStats{
-				Group: name, Acked: g.acked, Dead: int64(len(g.dead)) + g.replayed, Replayed: g.replayed,
-				Consumers: int32(len(g.consumers)),
-			}
-			for _, i := range g.waiting {
-				if i.attempt == 0 {
-					one.Unread++
-				} else {
-					one.Retrying++
-				}
-			}
-			for _, c := range g.consumers {
-				one.Pending += int64(len(c.flight))
-			}
-			total.DeadLetters += int64(len(g.dead))
-			total.Groups = append(total.Groups, one)
-		}
-		return &parleyv1.GetTopicStatsResponse{Total: total}, nil
-	})
-}
-
-// ListDeadLetters implements the service. It returns all dead letters on one page.
-func (h adminHandler) ListDeadLetters(
-	ctx context.Context, req *parleyv1.ListDeadLettersRequest,
-) (*parleyv1.ListDeadLettersResponse, error) {
-	return do(ctx, h.s, "ListDeadLetters", req, func() (*parleyv1.ListDeadLettersResponse, error) {
-		t, err := h.s.topicLocked(req.GetTopic())
-		if err != nil {
-			return nil, err
-		}
-		if req.GetGroup() != "" && t.groups[req.GetGroup()] == nil {
-			return nil, noGroup("group")
-		}
-		res := &parleyv1.ListDeadLettersResponse{}
-		for _, name := range slices.Sorted(maps.Keys(t.groups)) {
-			if req.GetGroup() == "" || req.GetGroup() == name {
-				for _, d := range t.groups[name].dead {
-					res.DeadLetters = append(res.DeadLetters, d.DeadLetter)
-				}
-			}
-		}
-		slices.Reverse(res.GetDeadLetters())
-		return res, nil
-	})
-}
-
-// removeLocked removes the selected dead letters from their groups and returns them, at most limit
-// in total; a negative limit means all. more is true if selected dead letters are left.
-func (s *shared) removeLocked(
-	t *topic, selection *parleyv1.DeadLetterSelection, limit int,
-) (removed map[*group][]*deadLetter, more bool, err error) {
-	ids := selection.GetIds().GetDeadLetterIds()
-	if _, ok := selection.GetSelection().(*parleyv1.DeadLetterSelection_Group); ok && t.groups[selection.GetGroup()] == nil {
-		return nil, false, noGroup("selection.group")
-	}
-	removed = make(map[*group][]*deadLetter)
-	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
-		g := t.groups[name]
-		g.dead = slices.DeleteFunc(g.dead, func(d *deadLetter) bool {
-			wanted := selection.GetAll() != nil || selection.GetGroup() == name || slices.Contains(ids, d.GetDeadLetterId())
-			if wanted && limit == 0 {
-				more = true
-			}
-			if !wanted || limit == 0 {
-				return false
-			}
-			limit--
-			removed[g] = append(removed[g], d)
-			return true
-		})
-	}
-	return removed, more, nil
-}
-
-// ReplayDeadLetters implements the service.
-func (h adminHandler) ReplayDeadLetters(
-	ctx context.Context, req *parleyv1.ReplayDeadLettersRequest,
-) (*parleyv1.ReplayDeadLettersResponse, error) {
-	return do(ctx, h.s, "ReplayDeadLetters", req, func() (*parleyv1.ReplayDeadLettersResponse, error) {
-		t, err := h.s.topicLocked(req.GetTopic())
-		if err != nil {
-			return nil, err
-		}
-		if req.Partition != nil && req.GetPartition() >= t.settings.GetPartitions() {
-			return nil, invalidField("partition", int64(t.settings.GetPartitions())-1)
-		}
-		removed, more, err := h.s.removeLocked(t, req.GetSelection(), cmp.Or(int(req.GetLimit()), 1000))
-		if err != nil {
-			return nil, err
-		}
-		res := &parleyv1.ReplayDeadLettersResponse{More: more}
-		for g, letters := range removed {
-			for _, d := range letters {
-				i := d.item.fresh()
-				if req.Partition != nil {
-					i.partition = req.GetPartition()
-				}
-				g.putBack(i)
-				g.replayed++
-				res.Replayed++
+			blocked[m.partition] = blocked[m.partition] || keep || len(t.unsettled(m)) > 0 && !req.GetForce()
+			if !blocked[m.partition] {
+				left[m.partition]--
+				res.Removed++
+				res.Lost += t.remove(m)
 			}
 		}
 		h.s.wakeLocked()
-		return res, nil
-	})
-}
-
-// PurgeDeadLetters implements the service.
-func (h adminHandler) PurgeDeadLetters(
-	ctx context.Context, req *parleyv1.PurgeDeadLettersRequest,
-) (*parleyv1.PurgeDeadLettersResponse, error) {
-	return do(ctx, h.s, "PurgeDeadLetters", req, func() (*parleyv1.PurgeDeadLettersResponse, error) {
-		t, err := h.s.topicLocked(req.GetTopic())
-		switch {
-		case err != nil:
-			return nil, err
-		case req.GetConfirm() != req.GetTopic():
-			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED, "confirm", 0)
-		}
-		removed, _, err := h.s.removeLocked(t, req.GetSelection(), -1)
-		if err != nil {
-			return nil, err
-		}
-		res := &parleyv1.PurgeDeadLettersResponse{}
-		for _, letters := range removed {
-			res.Purged += int64(len(letters))
-		}
 		return res, nil
 	})
 }

@@ -1,11 +1,10 @@
 package parleytest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,83 +33,64 @@ func (h queueHandler) Consume(
 	if fault != nil {
 		return fault.happen()
 	}
-	c, err := h.s.openConsumer(ctx, req)
+	if err := checkForm(req); err != nil {
+		return err
+	}
+	one, stream, first, err := h.s.openSession(ctx, req, "")
 	if err != nil {
 		return err
 	}
-	defer h.s.closeConsumer(c)
-	return h.s.serveConsumer(ctx, c, out.Send)
+	defer h.s.detach(one, stream)
+	return h.s.serveSession(ctx, one, stream, first, out.Send)
 }
 
 // StreamingConsume implements the service.
 func (h queueHandler) StreamingConsume(
 	ctx context.Context, stream *connect.BidiStream[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse],
 ) error {
-	first, err := stream.Receive()
+	start, err := stream.Receive()
 	if err != nil {
 		return err
 	}
-	fault, err := h.s.begin("StreamingConsume", tokenOf(ctx), first.GetStart())
+	fault, err := h.s.begin("StreamingConsume", tokenOf(ctx), start)
 	if err != nil {
 		return err
 	}
 	if fault != nil {
 		return fault.happen()
 	}
-	c, err := h.s.openConsumer(ctx, first.GetStart())
+	if err := checkForm(start); err != nil {
+		return err
+	}
+	if start.GetStart() == nil {
+		return invalidField("start", 0)
+	}
+	one, live, first, err := h.s.openSession(ctx, start.GetStart(), "start.")
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer h.s.closeConsumer(c)
-	var mu sync.Mutex // held while sending
-	over := false
-	defer func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-	}()
-	send := func(res *parleyv1.StreamingConsumeResponse) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return context.Canceled
-		}
-		return stream.Send(res)
-	}
-	var serving sync.Mutex // held until a request is answered
-	one := func(req *parleyv1.StreamingConsumeRequest) error {
-		serving.Lock()
-		defer serving.Unlock()
-		answer, drop := h.s.onStream(ctx, c, req)
-		switch {
-		case drop:
-			return errDrop
-		case answer == nil:
-			return nil
-		default:
-			return send(&parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Answer{Answer: answer}})
-		}
-	}
+	defer h.s.detach(one, live)
+	c := &sessionStream{s: h.s, one: one, send: stream.Send}
+	defer c.close()
 	go func() {
 		for {
 			req, err := stream.Receive()
+			if err == nil {
+				err = c.request(ctx, req)
+			}
 			if err != nil {
 				cancel(err)
 				return
 			}
-			if err := one(req); err != nil {
-				cancel(err)
-				return
-			}
 		}
 	}()
-	err = h.s.serveConsumer(ctx, c, func(res *parleyv1.ConsumeResponse) error {
-		return send(&parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: res}})
+	err = h.s.serveSession(ctx, one, live, first, func(res *parleyv1.ConsumeResponse) error {
+		return c.write(&parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: res}})
 	})
-	serving.Lock()
-	defer serving.Unlock()
+	c.serving.Lock()
+	defer c.serving.Unlock()
 	if errors.Is(context.Cause(ctx), errDrop) {
 		return (&Fault{Drop: true}).happen()
 	}
@@ -119,196 +99,91 @@ func (h queueHandler) StreamingConsume(
 
 var errDrop = errors.New("dropped")
 
-// onStream executes one request of a StreamingConsume stream, with the fault that the test set. It
-// returns a nil answer for a successful request without a call id. If drop is true, the stream must
-// be reset.
-func (s *Server) onStream(
-	ctx context.Context, c *consumer, req *parleyv1.StreamingConsumeRequest,
-) (answer *parleyv1.StreamingAnswer, drop bool) {
-	answer = &parleyv1.StreamingAnswer{CallId: req.GetCallId()}
-	method := map[bool]string{
-		req.GetAck() != nil: "Ack", req.GetNack() != nil: "Nack", req.GetExtend() != nil: "Extend", req.GetLeave() != nil: "Leave",
-	}[true]
-	if method == "" {
-		method = "GrantCredits"
+// sessionStream is the state of one StreamingConsume.
+type sessionStream struct {
+	s   *Server
+	one *session
+	// serving is held until a request is answered.
+	serving sync.Mutex
+
+	mu   sync.Mutex // held while sending
+	over bool
+	send func(*parleyv1.StreamingConsumeResponse) error
+}
+
+func (c *sessionStream) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+}
+
+func (c *sessionStream) write(res *parleyv1.StreamingConsumeResponse) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return context.Canceled
 	}
-	fault, err := s.begin(method, tokenOf(ctx), req)
+	return c.send(res)
+}
+
+// request executes a request and answers it, with the fault that the test set. A request without an
+// id is answered only if it, or one of its items, fails.
+func (c *sessionStream) request(ctx context.Context, req *parleyv1.StreamingConsumeRequest) error {
+	c.serving.Lock()
+	defer c.serving.Unlock()
+	answer := &parleyv1.RequestResults{RequestId: req.GetRequestId()}
+	fault, err := c.s.begin(methodOf(req), tokenOf(ctx), req)
 	if err == nil && (fault == nil || fault.Applied) {
-		s.mu.Lock()
-		answer.Results = s.doLocked(c, req)
-		s.wakeLocked()
-		s.mu.Unlock()
+		c.s.mu.Lock()
+		answer.Results, err = c.s.requestLocked(ctx, c.one, req)
+		c.s.mu.Unlock()
 	}
 	if fault != nil {
 		if fault.Drop {
-			return nil, true
+			return errDrop
 		}
 		err = fault.Err
 	}
 	if err != nil {
 		answer.Results, answer.Error = nil, itemError(err)
 	}
-	if req.GetCallId() == 0 && answer.GetError() == nil {
-		return nil, false
+	failed := answer.GetError() != nil
+	for _, r := range answer.GetResults() {
+		failed = failed || r.GetError() != nil
 	}
-	return answer, false
+	if req.GetRequestId() == 0 && !failed {
+		return nil
+	}
+	return c.write(&parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Results{Results: answer}})
 }
 
-// doLocked executes a request of a consumer and returns one result per delivery that the request
-// names.
-func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []*parleyv1.SettleResult {
-	var results []*parleyv1.SettleResult
-	// result appends the result for one item of the list. In a list of tokens the item is the token
-	// itself, so its error names the item rather than a field of it.
-	result := func(list string, err error) {
-		wire := prefixField(itemError(err), fmt.Sprintf("%s[%d]", list, len(results)))
-		if list != "items" && wire.GetDetail().GetField() != "" {
-			wire.Detail.Field = strings.TrimSuffix(wire.GetDetail().GetField(), ".token")
-		}
-		results = append(results, &parleyv1.SettleResult{Error: wire})
-	}
+// methodOf returns the name of the unary call that does the same as a request.
+func methodOf(req *parleyv1.StreamingConsumeRequest) string {
 	switch {
 	case req.GetAck() != nil:
-		for _, token := range req.GetAck().GetTokens() {
-			result("tokens", c.settle(token, "ack", func(*item) { c.group.acked++ }))
-		}
+		return "Ack"
 	case req.GetNack() != nil:
-		for _, n := range req.GetNack().GetItems() {
-			if err := checkNack(n); err != nil {
-				result("items", err)
-				continue
-			}
-			result("items", c.settle(n.GetToken(), "nack", func(i *item) { c.group.nacked(i, n) }))
-		}
+		return "Nack"
 	case req.GetExtend() != nil:
-		timeout := c.timeout
-		if d := req.GetExtend().GetAckTimeout(); d != nil {
-			timeout = d.AsDuration()
-		}
-		if req.GetExtend().GetAll() != nil {
-			for token := range c.flight {
-				_ = c.extend(token, timeout)
-			}
-		}
-		for _, token := range req.GetExtend().GetDeliveries().GetTokens() {
-			result("deliveries.tokens", c.extend(token, timeout))
-		}
-	case req.GetCredits() != nil:
-		c.messages = max(c.messages, req.GetCredits().GetTotalMessages())
-		c.bytes = max(c.bytes, req.GetCredits().GetTotalBytes())
+		return "Extend"
 	case req.GetLeave() != nil:
-		c.leaving = true
-	}
-	return results
-}
-
-func (c *consumer) settle(token, how string, work func(i *item)) error {
-	h := c.flight[token]
-	switch {
-	case h != nil:
-	case !strings.HasPrefix(token, c.id+"-"):
-		return errorAt(connect.CodeInvalidArgument, parleyv1.ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID, "token", 0)
-	case c.settled[token] == "":
-		return Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
-	case c.settled[token] == how:
-		return nil
+		return "Leave"
 	default:
-		return Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_ALREADY_SETTLED)
+		return "UpdateSession"
 	}
-	delete(c.flight, token)
-	c.settled[token] = how
-	work(h.item)
-	return nil
 }
 
-func (c *consumer) extend(token string, timeout time.Duration) error {
-	h := c.flight[token]
-	if h == nil {
-		return c.settle(token, "", nil)
-	}
-	h.until = time.Now().Add(timeout)
-	return nil
-}
-
-// checkNack returns an error if a field of a nack is invalid.
-func checkNack(n *parleyv1.NackItem) error {
-	if err := checkForm(n); err != nil {
+// serveSession sends a stream's frames until ctx ends, sending fails or the stream must end.
+func (s *Server) serveSession(
+	ctx context.Context, one *session, stream *queueStream, first *parleyv1.SessionStarted, send func(*parleyv1.ConsumeResponse) error,
+) error {
+	if err := send(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Started{Started: first}}); err != nil {
 		return err
 	}
-	if n.GetRelease() != nil && n.GetReason()+n.GetCode() != "" {
-		return invalidField("release", 0)
-	}
-	return nil
-}
-
-// nacked applies a nack. A retry without a delay is due at once.
-func (g *group) nacked(i *item, n *parleyv1.NackItem) {
-	switch {
-	case n.GetRelease() != nil:
-		i.attempt--
-		i.due = time.Time{}
-		g.putBack(i)
-	case n.GetDeadLetter() != nil, slices.Contains(g.topic.settings.GetRetry().GetNonRetryableCodes(), n.GetCode()):
-		g.bury(i, n.GetReason(), n.GetCode())
-	default:
-		g.again(i, time.Now().Add(n.GetRetry().GetDelay().AsDuration()), n.GetReason(), n.GetCode())
-	}
-}
-
-func (s *Server) openConsumer(ctx context.Context, req *parleyv1.ConsumeRequest) (*consumer, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := checkForm(req); err != nil {
-		return nil, err
-	}
-	g, err := s.groupLocked(req.GetTopic(), req.GetGroup())
-	if err != nil {
-		return nil, err
-	}
-	s.minted++
-	c := &consumer{
-		id: fmt.Sprintf("consumer-%d", s.minted), node: s, group: g, name: req.GetConsumer(), token: tokenOf(ctx),
-		timeout: 30 * time.Second, messages: req.GetMaxMessages(), bytes: 8 << 20,
-		flight: make(map[string]*held), settled: make(map[string]string),
-	}
-	if req.GetAckTimeout() != nil {
-		c.timeout = req.GetAckTimeout().AsDuration()
-	}
-	if req.MaxBytes != nil {
-		c.bytes = req.GetMaxBytes()
-	}
-	g.consumers = append(g.consumers, c)
-	s.consumers[c.id] = c
-	g.share()
-	s.wakeLocked()
-	return c, nil
-}
-
-func (s *Server) closeConsumer(c *consumer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.releaseAll()
-	delete(s.consumers, c.id)
-	c.group.consumers = slices.DeleteFunc(c.group.consumers, func(other *consumer) bool { return other == c })
-	c.group.share()
-	s.wakeLocked()
-}
-
-// serveConsumer sends a stream's frames until ctx ends, sending fails or the stream must end.
-func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parleyv1.ConsumeResponse) error) error {
-	s.mu.Lock()
-	heartbeat := s.heartbeat
-	s.mu.Unlock()
-	err := send(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Info{Info: &parleyv1.StreamInfo{
-		StreamId: c.id, HeartbeatInterval: durationpb.New(heartbeat),
-	}}})
-	if err != nil {
-		return err
-	}
-	ticker := time.NewTicker(heartbeat)
+	ticker := time.NewTicker(first.GetHeartbeatInterval().AsDuration())
 	defer ticker.Stop()
 	for {
-		frames, next, changed, ended := s.framesOf(c)
+		frames, next, changed, ended := s.framesOf(one, stream)
 		if ended != nil {
 			if ended.drop {
 				return (&Fault{Drop: true}).happen()
@@ -333,50 +208,108 @@ func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parl
 			s.mu.Lock()
 			silent := s.silent
 			s.mu.Unlock()
-			beat := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}}}
-			if !silent {
-				if err := send(beat); err != nil {
-					return err
-				}
+			if silent {
+				continue
+			}
+			beat := &parleyv1.SessionHeartbeat{Unconfirmed: durationpb.New(0), Elapsed: durationpb.New(time.Since(stream.opened))}
+			if err := send(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: beat}}); err != nil {
+				return err
 			}
 		}
 	}
 }
 
-// framesOf returns the frames to send to a consumer now. The caller must call it again at next,
+// framesOf returns the frames to send to a session now. The caller must call it again at next,
 // unless that is zero, and when changed is closed. ended is not nil if the stream must end instead.
-func (s *Server) framesOf(c *consumer) (frames []*parleyv1.ConsumeResponse, next time.Time, changed <-chan struct{}, ended *end) {
+func (s *Server) framesOf(
+	one *session, stream *queueStream,
+) (frames []*parleyv1.ConsumeResponse, next time.Time, changed <-chan struct{}, ended *end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.end != nil {
-		return nil, next, nil, c.end
-	}
 	now := time.Now()
-	for _, h := range c.flight {
-		if now.After(h.until) {
-			return nil, next, nil, &end{err: Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT)}
-		}
+	next = s.tickLocked(now)
+	if stream.end != nil {
+		return nil, next, nil, stream.end
 	}
 	if s.silent {
 		return nil, next, s.changed, nil
 	}
-	if !c.told {
-		c.told = true
-		frames = append(frames, &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{
-			Assignment: &parleyv1.PartitionAssignment{Partitions: c.parts, Total: c.group.topic.settings.GetPartitions()},
-		}})
-	}
-	if c.leaving {
-		if len(c.flight) == 0 {
+	frames, one.told = one.told, nil
+	if one.leaving {
+		if len(one.held) == 0 && len(frames) == 0 {
+			s.removeSessionLocked(one)
 			return nil, next, nil, &end{}
+		}
+		if len(one.held) == 0 {
+			next = now
 		}
 		return frames, next, s.changed, nil
 	}
-	batch, next := c.take(now)
-	if len(batch) > 0 {
+	if batch := one.takeLocked(now); len(batch) > 0 {
 		frames = append(frames, &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Deliveries{
 			Deliveries: &parleyv1.DeliveryBatch{Deliveries: batch},
 		}})
+		s.wakeLocked() // the other sessions may hold more now
+		next = sooner(next, s.tickLocked(now))
 	}
 	return frames, next, s.changed, nil
+}
+
+// Receive implements the service.
+func (h queueHandler) Receive(ctx context.Context, req *parleyv1.ReceiveRequest) (*parleyv1.ReceiveResponse, error) {
+	one, err := do(ctx, h.s, "Receive", req, func() (*session, error) {
+		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
+		switch {
+		case err != nil && h.s.topics[req.GetTopic()] != nil:
+			return nil, noGroup("")
+		case err != nil:
+			return nil, err
+		case g.settings.GetMode() == parleyv1.GroupMode_GROUP_MODE_EXCLUSIVE:
+			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_GROUP_EXCLUSIVE)
+		default:
+		}
+		h.s.minted++
+		return &session{
+			id: fmt.Sprintf("session-%d.%s", h.s.minted, req.GetGroup()), s: h.s.shared, user: h.s.userLocked(ctx),
+			name: cmp.Or(req.GetConsumer(), "receive"), topics: []string{req.GetTopic()}, group: req.GetGroup(), loose: true,
+			timeout: req.GetAckTimeout().AsDuration(), since: time.Now(), held: make(map[string]*job),
+			limits: limits{inFlight: max(1, int64(req.GetMaxMessages())), bytes: 1 << 20}, assigned: make(map[string][]int32),
+		}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	wait := time.After(req.GetWait().AsDuration())
+	for {
+		res, next, changed := h.s.receive(one)
+		var due <-chan time.Time
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		if len(res.GetDeliveries()) > 0 {
+			return res, nil
+		}
+		select {
+		case <-changed:
+		case <-due:
+		case <-wait:
+			return res, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// receive returns what a Receive answers now, when to look again, and what is closed at a change.
+func (s *Server) receive(one *session) (*parleyv1.ReceiveResponse, time.Time, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	next := s.tickLocked(now)
+	one.limits.concurrency = one.limits.inFlight
+	batch := one.takeLocked(now)
+	if len(batch) > 0 {
+		s.sessions[one.id] = one // it ends when it holds nothing
+	}
+	return &parleyv1.ReceiveResponse{SessionId: one.id, Deliveries: batch}, next, s.changed
 }

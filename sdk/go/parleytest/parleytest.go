@@ -1,8 +1,9 @@
 // Package parleytest provides a Parley server in memory, for tests of programs that use the SDK and
 // of the SDK itself. It implements the contracts of parley.v1.MessageService (dense logs,
 // idempotent calls, replay, positions) and of PresenceService, with the login policy that allows
-// all devices. Of QueueService and AdminService it has the parts that programs use: AddTopic
-// creates a topic, and a nacked message without a delay is delivered again at once.
+// all devices. It also implements QueueService, and of AdminService the parts that programs
+// use: AddTopic creates a topic, a nacked message without a delay is delivered again at once, and
+// topics keep their messages until TrimTopic.
 //
 // It fails on request: calls that are refused or whose answers are lost, streams that break, fall
 // silent, repeat or skip frames, tokens that expire, a server that is killed and restarted, or that
@@ -20,7 +21,6 @@ package parleytest
 
 import (
 	"context"
-	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -32,8 +32,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
 // Fault describes how a call fails.
@@ -88,11 +88,11 @@ type shared struct {
 	strangers map[string][]string
 	// lagging is what SetLagging set.
 	lagging bool
-	// topics are the queues' topics. consumers are the live Consume and StreamingConsume streams of
-	// their groups, by id.
-	topics    map[string]*topic
-	consumers map[string]*consumer
-	tokens    map[string]bool
+	// topics are the queues' topics. sessions are the sessions of their groups' consumers by id, and
+	// ended are those that have ended.
+	topics          map[string]*topic
+	sessions, ended map[string]*session
+	tokens          map[string]bool
 	// revoked are the tokens whose users have signed out.
 	revoked map[string]bool
 	users   map[string]string
@@ -118,7 +118,8 @@ func StartFleet(tb testing.TB, n int) []*Server {
 		actions: make(map[string][]string), offlineAfter: time.Second,
 		absent: make(map[device]absence), logins: make(map[string]string), kicked: make(map[string]*parleyv1.Kick),
 		strangers: make(map[string][]string),
-		topics:    make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
+		topics:    make(map[string]*topic), sessions: make(map[string]*session), ended: make(map[string]*session),
+		changed: make(chan struct{}),
 	}
 	fleet := make([]*Server, n)
 	for i := range fleet {
@@ -157,6 +158,9 @@ func (s *Server) serve(listener net.Listener) {
 	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewQueueServiceHandler(queueHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewAdminServiceHandler(adminHandler{s: s}, connect.WithInterceptors(s.interceptor())))
+	mux.Handle(parleyv1connect.NewAdminServiceHandler(
+		parleyv1connect.UnimplementedAdminServiceHandler{}, connect.WithInterceptors(s.interceptor()),
+	))
 	mux.Handle(parleyv1connect.NewPresenceServiceHandler(presenceHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewServerServiceHandler(serverHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	protocols := new(http.Protocols)
@@ -190,7 +194,6 @@ func (s *Server) Kill() {
 			s.dropLocked(one)
 		}
 	}
-	maps.DeleteFunc(s.consumers, func(_ string, one *consumer) bool { return one.node == s })
 	s.mu.Unlock()
 	_ = server.Close()
 	<-served
@@ -236,8 +239,8 @@ func (s *Server) SetPageSize(n int) {
 
 // Fault sets the function that decides which calls fail. Without a function, and when it returns
 // nil, calls succeed. method is the name of the call, for example SendMessage. For each item of a
-// batch the function is called again, with SendMessages/<client_msg_id>, Produce/<payload> or
-// Schedule/<payload>. It must not call methods of the Server, which is locked meanwhile.
+// batch the function is called again, with SendMessages/<client_msg_id> or Produce/<payload>. It
+// must not call methods of the Server, which is locked meanwhile.
 func (s *Server) Fault(f func(method string, req proto.Message) *Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,8 +263,7 @@ func (s *Server) FaultTimes(n int, method string, fault Fault) {
 }
 
 // SetTokens sets the accepted tokens. Calls with other tokens fail with TOKEN_EXPIRED, and live
-// Subscribe and Connect streams with other tokens end with it. Without arguments every token is
-// accepted.
+// streams with other tokens end with it. Without arguments every token is accepted.
 func (s *Server) SetTokens(tokens ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,10 +279,16 @@ func (s *Server) SetTokens(tokens ...string) {
 			one.end = &end{err: Error(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)}
 		}
 	}
+	for _, one := range s.sessions {
+		if one.stream != nil && s.tokens != nil && !s.tokens[one.stream.token] {
+			one.stream.end = &end{err: Error(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)}
+		}
+	}
 	s.wakeLocked()
 }
 
-// SetHeartbeat sets the heartbeat interval of new streams of this server. The default is 15 s.
+// SetHeartbeat sets the heartbeat interval of new streams of this server. The default is 15 s. For
+// streams of queues it is at most a quarter of the group's resume grace.
 func (s *Server) SetHeartbeat(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

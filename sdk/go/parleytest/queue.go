@@ -1,7 +1,7 @@
 package parleytest
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,68 +9,45 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// defaultAttempts is the number of attempts of a message if its topic sets none.
-const defaultAttempts = 16
-
-// topic is a queue topic. It is guarded by the server's lock, as are all types below.
+// topic is a queue topic. It is guarded by the server's lock, as are all types of the queues.
 type topic struct {
 	settings *parleyv1.Topic
 	groups   map[string]*group
 	// log holds the messages that have appeared, in order. later holds those that are not due yet.
-	log   []*item
-	later []*item
-	keys  map[string]*item
-	seq   int
-	// turn counts the produce and schedule calls. It selects the partition of messages without any
-	// key.
-	turn int
+	log   []*message
+	later []*message
+	// keys and uniques are the messages that have an idempotency key or a unique key, and sequences
+	// what the requests of producers stored, by their ids and numbers.
+	keys      map[string]*message
+	uniques   map[string]*message
+	sequences map[string]map[int64]*sequence
+	dead      []*deadLetter
+	// seq is the position of the last message.
+	seq int
+	// turn counts the calls of Produce. It selects the partition of messages without any key.
+	turn    int
+	counted map[int32]*partitionCounts
 }
 
-// item is a message of a topic. Each group has an item of its own for it, with the group's
-// attempts.
-type item struct {
+// partitionCounts counts what was produced into a partition and cancelled.
+type partitionCounts struct{ produced, cancelled int64 }
+
+// message is a message of a topic.
+type message struct {
 	id        string
 	seq       int
 	partition int32
-	msg       *parleyv1.QueueMessage
-	at        time.Time
-	// due is the time at which it can be delivered, or appears in the topic.
-	due     time.Time
-	attempt int32
-}
-
-// consumer is a live Consume or StreamingConsume stream of a group.
-type consumer struct {
-	id    string
-	node  *Server
-	group *group
-	name  string
-	token string
-	// timeout is the ack timeout. messages and bytes are the credits granted so far, sent and
-	// sentBytes those used.
-	timeout         time.Duration
-	messages, bytes int64
-	sent, sentBytes int64
-	flight          map[string]*held
-	// settled maps the token of each settled delivery to `ack` or `nack`.
-	settled map[string]string
-	parts   []int32
-	told    bool
-	// leaving is set by Leave: the consumer gets no more deliveries.
-	leaving bool
-	end     *end
-}
-
-// held is a delivery in flight. Without a settlement or an extension it times out at until.
-type held struct {
-	*item
-
-	until time.Time
+	wire      *parleyv1.QueueMessage
+	// at is when it was accepted, or when it was due if it was scheduled.
+	at time.Time
+	// due is when a scheduled message appears. It is zero for other messages.
+	due time.Time
 }
 
 // AddTopic creates a topic with the given number of partitions, and with consumer groups that start
@@ -78,51 +55,41 @@ type held struct {
 func (s *Server) AddTopic(name string, partitions int, groups ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dropTopicLocked(name)
 	t := newTopic(&parleyv1.Topic{Name: name, Partitions: int32(partitions)})
 	s.topics[name] = t
 	for _, g := range groups {
-		t.addGroup(g, nil)
+		t.addGroup(&parleyv1.Group{Name: g})
 	}
 }
 
+// newTopic returns a topic with the settings, completed with the defaults.
 func newTopic(settings *parleyv1.Topic) *topic {
-	if settings.GetPartitions() == 0 {
-		settings.Partitions = 8
+	completeTopic(settings)
+	settings.CreateTime, settings.Paused, settings.Groups = timestamppb.Now(), false, nil
+	return &topic{
+		settings: settings, groups: make(map[string]*group), keys: make(map[string]*message), uniques: make(map[string]*message),
+		sequences: make(map[string]map[int64]*sequence), counted: make(map[int32]*partitionCounts),
 	}
-	if settings.GetPartitioner() == parleyv1.Partitioner_PARTITIONER_UNSPECIFIED {
-		settings.Partitioner = parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH
-	}
-	if settings.GetRetry() == nil {
-		settings.Retry = &parleyv1.RetryPolicy{}
-	}
-	if settings.GetRetry().MaxAttempts == nil {
-		settings.Retry.MaxAttempts = new(int32(defaultAttempts))
-	}
-	settings.CreateTime = timestamppb.Now()
-	return &topic{settings: settings, groups: make(map[string]*group), keys: make(map[string]*item)}
 }
 
-// unsettled returns the groups that have not settled a message.
-func (t *topic) unsettled(i *item) []*group {
-	var groups []*group
-	for _, g := range t.groups {
-		held := slices.ContainsFunc(g.waiting, func(other *item) bool { return other.id == i.id })
-		for _, c := range g.consumers {
-			for _, h := range c.flight {
-				held = held || h.id == i.id
-			}
-		}
-		if held {
-			groups = append(groups, g)
-		}
+func completeTopic(t *parleyv1.Topic) {
+	t.Partitions = cmp.Or(t.GetPartitions(), 8)
+	t.Partitioner = cmp.Or(t.GetPartitioner(), parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH)
+	if t.GetRetention() == nil {
+		t.Retention = &parleyv1.TopicRetention{}
 	}
-	return groups
+	t.Retention.MaxDeadLetters = cmp.Or(t.GetRetention().GetMaxDeadLetters(), 100_000)
+	orDuration(&t.Retention.MaxAge, 0)
+	orDuration(&t.Retention.DeadLetterMaxAge, 0)
+	orDuration(&t.IdempotencyWindow, 10*time.Minute)
 }
 
-func (i *item) fresh() *item {
-	one := *i
-	one.attempt, one.due = 0, time.Time{}
-	return &one
+// orDuration sets a duration that is not set.
+func orDuration(d **durationpb.Duration, preset time.Duration) {
+	if *d == nil {
+		*d = durationpb.New(preset)
+	}
 }
 
 // Produced returns the payloads of the messages that have appeared in a topic, in order. It returns
@@ -130,10 +97,11 @@ func (i *item) fresh() *item {
 func (s *Server) Produced(topicName string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tickLocked(time.Now())
 	var all []string
 	if t := s.topics[topicName]; t != nil {
-		for _, i := range t.log {
-			all = append(all, string(i.msg.GetPayload()))
+		for _, m := range t.log {
+			all = append(all, string(m.wire.GetPayload()))
 		}
 	}
 	return all
@@ -148,23 +116,20 @@ func (s *Server) Acked(topicName, groupName string) int {
 	if err != nil {
 		return 0
 	}
-	return int(g.acked)
+	return int(g.total().GetAcked())
 }
 
-// Unsettled returns the number of messages that a group has not settled. Dead letters are settled.
-// It returns 0 for an unknown topic or group.
+// Unsettled returns the number of messages that a group has not settled. Dead letters are settled,
+// and so are messages that are not due yet. It returns 0 for an unknown topic or group.
 func (s *Server) Unsettled(topicName, groupName string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tickLocked(time.Now())
 	g, err := s.groupLocked(topicName, groupName)
 	if err != nil {
 		return 0
 	}
-	n := len(g.waiting)
-	for _, c := range g.consumers {
-		n += len(c.flight)
-	}
-	return n
+	return len(g.jobs)
 }
 
 // DeadLetters returns a group's dead letters, oldest first. It returns nil for an unknown topic or
@@ -172,46 +137,63 @@ func (s *Server) Unsettled(topicName, groupName string) int {
 func (s *Server) DeadLetters(topicName, groupName string) []*parleyv1.DeadLetter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g, err := s.groupLocked(topicName, groupName)
-	if err != nil {
+	t := s.topics[topicName]
+	if t == nil {
 		return nil
 	}
-	letters := make([]*parleyv1.DeadLetter, len(g.dead))
-	for i, d := range g.dead {
-		letters[i] = d.DeadLetter
+	var letters []*parleyv1.DeadLetter
+	for _, d := range t.dead {
+		if d.GetGroup() == groupName {
+			letters = append(letters, d.DeadLetter)
+		}
 	}
 	return letters
 }
 
-// LoseLeases takes all deliveries in flight from the consumers of a group, as if their leases had
-// expired. The consumers are not notified: their settlements fail with LEASE_LOST. The messages are
-// delivered again, or become dead letters if they have no attempts left.
-func (s *Server) LoseLeases(topicName, groupName string) {
+// LoseDeliveries takes all deliveries in flight from the sessions of a group, as if their ack
+// timeouts had passed. The consumers are told. The messages are delivered again, or become dead
+// letters if they have no attempts left.
+func (s *Server) LoseDeliveries(topicName, groupName string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, err := s.groupLocked(topicName, groupName)
 	if err != nil {
 		return
 	}
-	for _, c := range g.consumers {
-		c.releaseAll()
+	for _, j := range slices.Clone(g.jobs) {
+		if j.holder != nil {
+			j.lose(parleyv1.LostDeliveries_CAUSE_ACK_TIMEOUT)
+		}
 	}
 	s.wakeLocked()
 }
 
-// EndConsumers ends a group's live Consume and StreamingConsume streams on this server with err, or
-// resets them if err is nil.
+// EndConsumers ends the live Consume and StreamingConsume streams of a group's sessions on this
+// server with err, or resets them if err is nil. The sessions can be resumed.
 func (s *Server) EndConsumers(topicName, groupName string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g, gerr := s.groupLocked(topicName, groupName)
-	if gerr != nil {
-		return
-	}
-	for _, c := range g.consumers {
-		if c.node == s {
-			c.end = &end{err: err, drop: err == nil}
+	for _, one := range s.sessionsLocked(topicName, groupName) {
+		if one.stream != nil && one.stream.node == s {
+			one.stream.end = &end{err: err, drop: err == nil}
 		}
+	}
+	s.wakeLocked()
+}
+
+// EndSessions ends a group's sessions on all servers, as if they had been without contact for
+// longer than their grace time. Their streams end with SESSION_LOST, and what they held is
+// delivered to other sessions.
+func (s *Server) EndSessions(topicName, groupName string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.sessionsLocked(topicName, groupName) {
+		if one.stream != nil {
+			one.stream.end = &end{err: errSessionLost()}
+		}
+		one.loseAll(parleyv1.LostDeliveries_CAUSE_NO_CONTACT)
+		s.removeSessionLocked(one)
+		delete(s.ended, one.id)
 	}
 	s.wakeLocked()
 }
@@ -220,7 +202,11 @@ func (s *shared) topicLocked(name string) (*topic, error) {
 	if t := s.topics[name]; t != nil {
 		return t, nil
 	}
-	return nil, errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND, "topic", 0)
+	return nil, noTopic("topic")
+}
+
+func noTopic(field string) error {
+	return errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND, field, 0)
 }
 
 func noGroup(field string) error {
@@ -238,39 +224,44 @@ func (s *shared) groupLocked(topicName, groupName string) (*group, error) {
 	return nil, noGroup("group")
 }
 
-// store stores a message that appears when it is due, or returns the one with the same idempotency
-// key.
-func (t *topic) store(msg *parleyv1.QueueMessage, due time.Time) (i *item, duplicate bool, err error) {
-	if key := msg.GetIdempotencyKey(); key != "" {
-		if known := t.keys[key]; known != nil {
-			if !bytes.Equal(known.msg.GetPayload(), msg.GetPayload()) {
-				return nil, false, errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED, "idempotency_key", 0)
-			}
-			return known, true, nil
+// dropTopicLocked deletes a topic. The streams of its sessions end.
+func (s *shared) dropTopicLocked(name string) {
+	if t := s.topics[name]; t != nil {
+		for _, g := range t.groups {
+			s.dropGroupLocked(g, noTopic("topic"))
 		}
+		delete(s.topics, name)
 	}
-	now := time.Now()
-	t.seq++
-	i = &item{seq: t.seq, partition: t.partition(msg), msg: msg, at: now, due: due}
-	i.id = fmt.Sprintf("%d-%013d-%d", i.partition, now.UnixMilli(), t.seq)
-	if msg.GetIdempotencyKey() != "" {
-		t.keys[msg.GetIdempotencyKey()] = i
+}
+
+// dropGroupLocked deletes a group. The streams of its sessions end with err.
+func (s *shared) dropGroupLocked(g *group, err error) {
+	for _, one := range s.sessionsLocked(g.topic.settings.GetName(), g.settings.GetName()) {
+		if one.stream != nil {
+			one.stream.end = &end{err: err}
+		}
+		one.held = make(map[string]*job)
+		s.removeSessionLocked(one)
 	}
-	if due.After(now) {
-		i.id += "d"
-		t.later = append(t.later, i)
-	} else {
-		t.appear(i)
+	delete(g.topic.groups, g.settings.GetName())
+	g.topic.settings.Groups = slices.Sorted(maps.Keys(g.topic.groups))
+	s.wakeLocked()
+}
+
+// count returns the counts of a partition.
+func (t *topic) count(partition int32) *partitionCounts {
+	if t.counted[partition] == nil {
+		t.counted[partition] = &partitionCounts{}
 	}
-	return i, false, nil
+	return t.counted[partition]
 }
 
 // partition returns the partition of a message, which is the one that the real server would choose.
-func (t *topic) partition(msg *parleyv1.QueueMessage) int32 {
+func (t *topic) partition(m *parleyv1.QueueMessage) int32 {
 	n := t.settings.GetPartitions()
-	by := msg.GetKey()
+	by := m.GetKey()
 	if by == "" || t.settings.GetPartitioner() == parleyv1.Partitioner_PARTITIONER_ROUND_ROBIN {
-		by = msg.GetIdempotencyKey()
+		by = cmp.Or(m.GetIdempotencyKey(), m.GetUnique().GetKey())
 	}
 	if by == "" {
 		return int32(t.turn % int(n))
@@ -289,82 +280,49 @@ func (t *topic) partition(msg *parleyv1.QueueMessage) int32 {
 	return int32(at)
 }
 
-func (t *topic) appear(i *item) {
-	t.log = append(t.log, i)
+// appear appends a message that is due to the log, and to what each group has to do.
+func (t *topic) appear(m *message) {
+	if !m.due.IsZero() {
+		m.at = m.due
+		// Its position is the one at which it appears.
+		t.seq++
+		m.seq = t.seq
+	}
+	t.log = append(t.log, m)
 	for _, g := range t.groups {
-		g.waiting = append(g.waiting, i.fresh())
+		g.jobs = append(g.jobs, g.newJob(m))
 	}
 }
 
 // advance makes scheduled messages appear that are due at now. It returns when the next one is due,
 // or the zero time if there is none.
 func (t *topic) advance(now time.Time) time.Time {
-	var next time.Time
-	slices.SortStableFunc(t.later, func(a, b *item) int { return a.due.Compare(b.due) })
+	slices.SortStableFunc(t.later, func(a, b *message) int { return a.due.Compare(b.due) })
 	for len(t.later) > 0 && !t.later[0].due.After(now) {
-		i := t.later[0]
+		m := t.later[0]
 		t.later = t.later[1:]
-		i.at = i.due
-		t.appear(i)
+		t.appear(m)
 	}
 	if len(t.later) > 0 {
-		next = t.later[0].due
+		return t.later[0].due
 	}
-	return next
+	return time.Time{}
 }
 
-// releaseAll returns the consumer's deliveries in flight to its group, for another attempt if any
-// is left.
-func (c *consumer) releaseAll() {
-	for _, token := range slices.Sorted(maps.Keys(c.flight)) {
-		i := c.flight[token].item
-		delete(c.flight, token)
-		c.group.again(i, time.Time{}, "the consumer was lost", "")
-	}
-}
-
-// take returns the next deliveries of a consumer, and the time of the next check, or the zero time
-// if it is unknown.
-func (c *consumer) take(now time.Time) (batch []*parleyv1.Delivery, next time.Time) {
-	g := c.group
-	next = g.topic.advance(now)
-	if g.topic.settings.GetConsumePaused() {
-		return nil, time.Time{}
-	}
-	sooner := func(at time.Time) {
-		if next.IsZero() || at.Before(next) {
-			next = at
+// unsettled returns the jobs of the groups that have not settled a message.
+func (t *topic) unsettled(m *message) []*job {
+	var jobs []*job
+	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
+		for _, j := range t.groups[name].jobs {
+			if j.message.id == m.id {
+				jobs = append(jobs, j)
+			}
 		}
 	}
-	g.waiting = slices.DeleteFunc(g.waiting, func(i *item) bool {
-		switch {
-		case !slices.Contains(c.parts, i.partition), c.sent >= c.messages, c.sentBytes >= c.bytes:
-			return false
-		case i.due.After(now):
-			sooner(i.due)
-			return false
-		}
-		i.attempt++
-		c.sent++
-		c.sentBytes += size(i.msg)
-		token := fmt.Sprintf("%s-%06d-%d", c.id, c.sent, i.seq)
-		c.flight[token] = &held{item: i, until: now.Add(c.timeout)}
-		batch = append(batch, &parleyv1.Delivery{
-			Token: token, MessageId: i.id, Partition: i.partition, Key: i.msg.GetKey(), Payload: i.msg.GetPayload(),
-			Headers: i.msg.GetHeaders(), Attempt: i.attempt, ProduceTime: timestamppb.New(i.at),
-		})
-		return true
-	})
-	for _, h := range c.flight {
-		sooner(h.until)
-	}
-	return batch, next
+	return jobs
 }
 
-func size(m *parleyv1.QueueMessage) int64 {
-	n := len(m.GetKey()) + len(m.GetPayload())
-	for k, v := range m.GetHeaders() {
-		n += len(k) + len(v)
-	}
-	return int64(n)
+// newID returns the id of a new message, which begins with its partition.
+func (t *topic) newID(partition int32, now time.Time) string {
+	return fmt.Sprintf("%d-%013d-%d", partition, now.UnixMilli(), t.seq)
 }

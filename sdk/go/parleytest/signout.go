@@ -27,9 +27,9 @@ func (s *Server) revokeLocked(token string) {
 			one.end = &end{err: errRevoked()}
 		}
 	}
-	for _, c := range s.consumers {
-		if c.token == token {
-			c.end = &end{err: errRevoked()}
+	for _, one := range s.sessions {
+		if one.stream != nil && one.stream.token == token {
+			one.stream.end = &end{err: errRevoked()}
 		}
 	}
 	s.wakeLocked()

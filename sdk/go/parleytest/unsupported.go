@@ -12,13 +12,13 @@ import (
 )
 
 // Unsupported returns the methods that the server does not implement, in the form
-// AdminService/UpdateTopic. A call of one fails with the code unimplemented and an error that
+// AdminService/KickUser. A call of one fails with the code unimplemented and an error that
 // begins with "parleytest:".
 func Unsupported() []string {
 	return []string{
-		"AdminService/CreateApiKey", "AdminService/DeleteGroup", "AdminService/EraseUser", "AdminService/GetErasure", "AdminService/KickUser", "AdminService/ListApiKeys", "AdminService/ListErasures",
-		"AdminService/ListPartitions", "AdminService/ListPending", "AdminService/ListRevocations", "AdminService/RevokeApiKey", "AdminService/RevokeTokens", "AdminService/RotateApiKey",
-		"AdminService/UpdateTopic",
+		"AdminService/CreateApiKey", "AdminService/EraseUser", "AdminService/GetErasure", "AdminService/KickUser", "AdminService/ListApiKeys",
+		"AdminService/ListErasures", "AdminService/ListRevocations", "AdminService/RevokeApiKey", "AdminService/RevokeTokens",
+		"AdminService/RotateApiKey", "AdminService/ListPartitions", "AdminService/RepairTopic",
 	}
 }
 
@@ -26,7 +26,7 @@ func Unsupported() []string {
 // the method, and passes all others to next.
 func unsupported(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		_, method, _ := strings.Cut(req.Spec().Procedure, "parley.v1.")
+		_, method, _ := strings.Cut(req.Spec().Procedure, "v1.")
 		if !slices.Contains(Unsupported(), method) {
 			return next(ctx, req)
 		}

@@ -151,3 +151,14 @@ func (a *Admin) setTopicPaused(ctx context.Context, topic string, paused bool) (
 		}, &parleyv1.SetTopicPausedRequest{Topic: topic, Paused: paused})
 	return res.GetTopic(), err
 }
+
+// RepairTopic creates again what the queue store lost of a topic: its settings, partitions and
+// groups, as far as another part of the store has a copy. It returns the topic, and what was
+// missing, for people. Nodes do the same on their own when they notice a loss.
+func (a *Admin) RepairTopic(ctx context.Context, topic string) (repaired *Topic, missing []string, err error) {
+	res, err := adminCall(ctx, a, "RepairTopic",
+		func(s *link.Services) func(context.Context, *parleyv1.RepairTopicRequest) (*parleyv1.RepairTopicResponse, error) {
+			return s.Admin.RepairTopic
+		}, &parleyv1.RepairTopicRequest{Topic: topic})
+	return res.GetTopic(), res.GetRepaired(), err
+}

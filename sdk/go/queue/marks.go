@@ -26,7 +26,11 @@ func (r *run) markLocked(t *task) {
 
 // sendMarks reports the deliveries that handlers have begun. If no stream is live, the request for
 // the next one does. There is no answer: lost deliveries are reported anyway.
-func (r *run) sendMarks() {
+func (r *run) sendMarks() { r.sendMarksOf(begun) }
+
+// sendMarksOf is sendMarks for the deliveries that are begun, and with settling also for those
+// whose verdict is not answered.
+func (r *run) sendMarksOf(last stage) {
 	r.marking <- struct{}{}
 	defer func() { <-r.marking }()
 	r.mu.Lock()
@@ -37,6 +41,11 @@ func (r *run) sendMarks() {
 		for _, t := range r.marks.pending {
 			if t.stage == begun && t.session == s.session {
 				tokens = append(tokens, t.token)
+			}
+		}
+		for token, t := range s.session.tasks {
+			if t.stage == settling && last == settling {
+				tokens = append(tokens, token)
 			}
 		}
 		r.marks.pending = nil

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,7 +46,9 @@ type Producer struct {
 
 	mu     sync.Mutex // guards the fields below
 	newest int64
-	open   map[int64]bool
+	// routedBy is by how many partitions the next request is to be routed, as the latest answer says.
+	routedBy int32
+	open     map[int64]bool
 	freed  chan struct{} // is closed and replaced when a sequence is answered
 }
 
@@ -187,10 +190,11 @@ func (p *Producer) request(ctx context.Context, c *produceCall) error {
 	sequence, err := p.begin(ctx)
 	if err == nil {
 		defer p.end(sequence)
-		req := &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages, ProducerId: p.id, Sequence: sequence}
+		req := &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages, ProducerId: p.id, Sequence: sequence, RoutedBy: p.routing(0)}
 		err = c.make(ctx, "Produce", func(ctx context.Context, s *link.Services) error {
 			res, err := s.Queue.Produce(ctx, req)
 			if err == nil {
+				p.routing(res.GetRoutedBy())
 				err = p.read(res.GetResults(), results)
 			}
 			c.fail(results, p.link.Error(err))
@@ -204,6 +208,15 @@ func (p *Producer) request(ctx context.Context, c *produceCall) error {
 		c.settled(i, r)
 	}
 	return err
+}
+
+// routing notes by how many partitions an answer says that requests are to be routed, unless that
+// is 0, and returns the latest such number.
+func (p *Producer) routing(by int32) int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.routedBy = cmp.Or(by, p.routedBy)
+	return p.routedBy
 }
 
 // fail calls failed for the messages that are not stored. err is the failure of an attempt, or nil.
@@ -327,13 +340,29 @@ type Rescheduled struct {
 // Reschedule changes when scheduled messages are due, to delay from now by the server's clock. It
 // returns one result per id, in order, and the error of the call as a whole.
 func (p *Producer) Reschedule(ctx context.Context, delay time.Duration, ids ...string) ([]Rescheduled, error) {
+	return p.reschedule(ctx, ids, func(r *parleyv1.RescheduleMessagesRequest) {
+		r.Due = &parleyv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(delay)}
+	})
+}
+
+// RescheduleAt is like Reschedule, with a time by the server's clock. A time in the past is due
+// immediately.
+func (p *Producer) RescheduleAt(ctx context.Context, at time.Time, ids ...string) ([]Rescheduled, error) {
+	return p.reschedule(ctx, ids, func(r *parleyv1.RescheduleMessagesRequest) {
+		r.Due = &parleyv1.RescheduleMessagesRequest_DeliverAt{DeliverAt: timestamppb.New(at)}
+	})
+}
+
+func (p *Producer) reschedule(
+	ctx context.Context, ids []string, due func(*parleyv1.RescheduleMessagesRequest),
+) ([]Rescheduled, error) {
 	all := make([]Rescheduled, len(ids))
 	for from := 0; from < len(ids); from += maxBatchItems {
 		part := ids[from:min(from+maxBatchItems, len(ids))]
+		req := &parleyv1.RescheduleMessagesRequest{Topic: p.topic, MessageIds: part}
+		due(req)
 		err := p.link.Call(ctx, "RescheduleMessages", func(ctx context.Context, s *link.Services) error {
-			res, err := s.Queue.RescheduleMessages(ctx, &parleyv1.RescheduleMessagesRequest{
-				Topic: p.topic, MessageIds: part, Due: &parleyv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(delay)},
-			})
+			res, err := s.Queue.RescheduleMessages(ctx, req)
 			if err == nil && len(res.GetResults()) != len(part) {
 				err = fmt.Errorf("%d results for %d ids", len(res.GetResults()), len(part))
 			}

@@ -44,6 +44,7 @@ func TestProduceRepeatsUnchanged(t *testing.T) {
 			res.Results[1] = &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Error{Error: itemError(
 				parleyv1.StatusCode_STATUS_CODE_UNAVAILABLE, parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)}}
 		}
+		res.RoutedBy = 8
 		return res, nil
 	}}
 	p := queue.NewProducer(f.start(t), "jobs")
@@ -65,8 +66,8 @@ func TestProduceRepeatsUnchanged(t *testing.T) {
 		t.Errorf("repeats differ: %v", f.produced)
 	}
 	if len(first.GetProducerId()) != 16 || string(first.GetProducerId()) != string(last.GetProducerId()) ||
-		first.GetSequence() != 1 || last.GetSequence() != 2 {
-		t.Errorf("ids and sequences: %v", f.produced)
+		first.GetSequence() != 1 || last.GetSequence() != 2 || first.GetRoutedBy() != 0 || last.GetRoutedBy() != 8 {
+		t.Errorf("ids, sequences and routes: %v", f.produced)
 	}
 	m := first.GetMessages()[1]
 	if m.GetDelay().AsDuration() != time.Second || m.GetTtl().AsDuration() != time.Minute || m.GetMaxAttempts() != 3 ||

@@ -254,10 +254,13 @@ func (c *conn) deliverAll(all ...*parleyv1.Delivery) {
 	c.frame(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Deliveries{Deliveries: &parleyv1.DeliveryBatch{Deliveries: all}}})
 }
 
-func (c *conn) heartbeat(unconfirmed time.Duration) {
-	c.frame(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{
-		Heartbeat: &parleyv1.SessionHeartbeat{Unconfirmed: durationpb.New(unconfirmed)},
-	}})
+func (c *conn) heartbeat(unconfirmed time.Duration) { c.lateHeartbeat(unconfirmed, 0) }
+
+// lateHeartbeat sends a heartbeat as if it had been under way for some time.
+func (c *conn) lateHeartbeat(unconfirmed, late time.Duration) {
+	c.frame(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.SessionHeartbeat{
+		Unconfirmed: durationpb.New(unconfirmed), Elapsed: durationpb.New(time.Since(c.opened) - late),
+	}}})
 }
 
 func (c *conn) lost(cause parleyv1.LostDeliveries_Cause, tokens ...string) {

@@ -20,13 +20,13 @@ type session struct {
 	// tasks are the deliveries that the worker holds, by token.
 	tasks map[string]*task
 	// grace is how long the server keeps the deliveries without contact. contact is the latest time
-	// at which contact is known to have been confirmed.
+	// at which contact is known to have been confirmed: no later than it was.
 	grace   time.Duration
 	contact time.Time
 	// extended is when the deliveries were last extended: those that came later need it later.
 	extended time.Time
-	// watch checks the contact when the grace may have passed. armed is false while nothing is held
-	// and watch is not running.
+	// watch checks whether the grace has passed since the contact. armed is false while nothing is
+	// held and watch is not running.
 	watch *time.Timer
 	armed bool
 }
@@ -84,9 +84,9 @@ func (r *run) requestLocked() (req *parleyv1.ConsumeRequest, verdicts []*task) {
 // false if the stream's session is not the run's any more.
 func (r *run) started(s *stream, first *parleyv1.SessionStarted) bool {
 	r.mu.Lock()
-	ago := unconfirmed // a resumed session's contact is confirmed by the heartbeats
+	var at time.Time // a resumed session's contact is confirmed by the heartbeats
 	if s.session == nil && r.session == nil && !r.closed {
-		ago = 0
+		at = s.asked
 		s.session = &session{id: first.GetSessionId(), tasks: make(map[string]*task), extended: time.Now()}
 		r.session = s.session
 		r.w.counts.sessions.Add(1)
@@ -101,7 +101,7 @@ func (r *run) started(s *stream, first *parleyv1.SessionStarted) bool {
 	}
 	s.session.grace = s.grace
 	r.mu.Unlock()
-	if !r.confirm(s.session, ago) {
+	if !r.confirm(s.session, at) {
 		return false
 	}
 	r.lose(s.session, first.GetLost())
@@ -120,37 +120,50 @@ func (r *run) started(s *stream, first *parleyv1.SessionStarted) bool {
 	return true
 }
 
-// unconfirmed is how long ago contact was confirmed as far as the first frame of a resumed stream
-// tells: no grace time is as long.
-const unconfirmed = 24 * time.Hour
-
-// confirm records that contact was confirmed some time ago. If none was confirmed for the grace
-// time before, the server may have ended the session. Then confirm ends it too and returns false: a
-// process that was suspended may read a frame that was sent long ago.
-func (r *run) confirm(s *session, ago time.Duration) bool {
-	now := time.Now()
+// confirm records that contact was confirmed at a time, or that none was if that is zero. If none
+// was confirmed for the grace time before now, the server may have ended the session. Then confirm
+// ends it too and returns false: a process that was stopped may read a frame that was sent long
+// ago.
+func (r *run) confirm(s *session, at time.Time) bool {
 	r.mu.Lock()
 	if r.session != s {
 		r.mu.Unlock()
 		return false
 	}
-	if len(s.tasks) > 0 && now.Sub(s.contact) >= s.grace {
+	if len(s.tasks) > 0 && age(s.contact) >= s.grace {
 		r.mu.Unlock()
 		r.giveUp(s, lost(noContact))
 		return false
 	}
-	if at := now.Add(-ago); at.After(s.contact) {
-		s.contact = at
-	}
+	s.contactedLocked(at)
 	r.mu.Unlock()
 	return true
 }
 
+// contactedLocked records that contact was confirmed at a time. It does nothing if a later contact
+// is known.
+func (s *session) contactedLocked(at time.Time) {
+	if now := time.Now(); at.After(now) {
+		at = now
+	}
+	if at.After(s.contact) {
+		s.contact = at
+	}
+}
+
+// age returns the time since then, by the clock that says it is longer: the monotonic one may stand
+// still while the computer sleeps, and the other one may be set.
+func age(at time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
+}
+
 const noContact = "the session had no confirmed contact for its resume grace"
 
-// hold adds tasks for deliveries to the session. It returns false if the session is not the run's
+// hold adds tasks for deliveries to the stream's session. It returns false if that is not the run's
 // any more. If the worker is stopping, the server returns the deliveries on its own.
-func (r *run) hold(s *session, deliveries []*parleyv1.Delivery) ([]*task, bool) {
+func (r *run) hold(from *stream, deliveries []*parleyv1.Delivery) ([]*task, bool) {
+	s := from.session
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.session != s {
@@ -162,8 +175,9 @@ func (r *run) hold(s *session, deliveries []*parleyv1.Delivery) ([]*task, bool) 
 		return nil, true
 	}
 	if len(s.tasks) == 0 {
-		// What sent the first delivery knows of the contact, and nothing else matters.
-		s.contact = time.Now()
+		// What sent the first delivery knows of the contact as of then. It was sent after the last
+		// heartbeat.
+		s.contactedLocked(from.known)
 	}
 	tasks := make([]*task, 0, len(deliveries))
 	for _, one := range deliveries {
@@ -174,13 +188,17 @@ func (r *run) hold(s *session, deliveries []*parleyv1.Delivery) ([]*task, bool) 
 	if !s.armed {
 		s.armed = true
 		if s.watch == nil {
-			s.watch = time.AfterFunc(s.grace, func() { r.checkContact(s) })
+			s.watch = time.AfterFunc(s.grace/lookParts, func() { r.checkContact(s) })
 		} else {
-			s.watch.Reset(s.grace)
+			s.watch.Reset(s.grace / lookParts)
 		}
 	}
 	return tasks, true
 }
+
+// lookParts is how often in a grace time the contact is checked. A check at its end would come late
+// after the computer has slept, because timers stand still then.
+const lookParts = 10
 
 // checkContact ends the session if no contact was confirmed for its grace time.
 func (r *run) checkContact(s *session) {
@@ -190,8 +208,8 @@ func (r *run) checkContact(s *session) {
 		r.mu.Unlock()
 		return
 	}
-	if left := s.grace - time.Since(s.contact); left > 0 {
-		s.watch.Reset(left)
+	if left := s.grace - age(s.contact); left > 0 {
+		s.watch.Reset(min(left, s.grace/lookParts))
 		r.mu.Unlock()
 		return
 	}

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,39 @@ func TestStop(t *testing.T) {
 			t.Errorf("run: %v; %d more begun, %d ended", err, len(h.begun), len(h.ended))
 		}
 		equal(t, "stats", queue.Stats{Delivered: 3, Acked: 1, Released: 2, Streams: 1, Sessions: 1}, w.Stats())
+	})
+}
+
+// TestStopAfterVerdict stops a worker right after a handler has returned, while the answer to an
+// earlier verdict is under way, so that the handler's verdict waits. The worker must report that
+// delivery as begun before it leaves: the server returns the others, and would refuse the verdict.
+func TestStopAfterVerdict(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		leaving(g, 2)
+		answer := g.script
+		g.script = func(c *conn, req *parleyv1.StreamingConsumeRequest) (*parleyv1.RequestResults, bool) {
+			res, _ := answer(c, req)
+			return res, !slices.Contains(req.GetAck().GetTokens(), "a")
+		}
+		w := g.run(func(context.Context, *queue.Delivery) error { return nil })
+		c := g.live()
+		c.deliver("a")
+		synctest.Wait()
+		c.deliver("b")
+		synctest.Wait()
+		w.stop()
+		_ = w.finish()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		reported := false
+		for _, r := range c.requests {
+			reported = reported || r.GetExtend().GetBegun() && slices.Contains(r.GetExtend().GetDeliveries().GetTokens(), "b")
+			reported = reported || slices.Contains(r.GetAck().GetTokens(), "b")
+			if r.GetLeave() != nil && !reported {
+				t.Errorf("it leaves before b is reported: %v", c.requests)
+			}
+		}
 	})
 }
 

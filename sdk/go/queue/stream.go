@@ -31,10 +31,9 @@ type stream struct {
 	live     bool
 	// grace is the resume grace that the first frame contained.
 	grace time.Duration
-	// beat is when the stream last confirmed contact with a heartbeat or its first frame, and
-	// unconfirmed how long before that the contact was confirmed.
-	beat        time.Time
-	unconfirmed time.Duration
+	// asked is when the stream was requested. The server states the age of heartbeats since then.
+	// known is when it sent the latest one, or asked: no later than that.
+	asked, known time.Time
 }
 
 // errReplace is the end of a stream that the server asked to replace. It stays open until the next
@@ -70,6 +69,8 @@ func (s *stream) open(ctx context.Context) (err error) {
 	r.mu.Lock()
 	start, verdicts := r.requestLocked()
 	s.session, s.verdicts, r.opening = r.session, verdicts, s
+	s.asked = time.Now()
+	s.known = s.asked
 	r.mu.Unlock()
 	// The call ends with the stream rather than with ctx.
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -137,22 +138,19 @@ func (s *stream) handle(frame *parleyv1.ConsumeResponse) error {
 	return nil
 }
 
-// confirm records the contact that a frame confirms. It returns false if the session is over.
+// confirm records the contact that a frame confirms, which a heartbeat does. It returns false if
+// the session is over.
 //
-// Only a heartbeat says since when the contact is not confirmed. A server may send none while it
-// sends other frames, so these stand for a heartbeat with the last known value once there was none
-// for half of the grace time.
+// The contact counts from when the server sent the heartbeat, and not from when it was read: it may
+// have waited for a process that was stopped.
 func (s *stream) confirm(beat *parleyv1.SessionHeartbeat) bool {
-	switch {
-	case beat != nil:
-		s.beat, s.unconfirmed = time.Now(), beat.GetUnconfirmed().AsDuration()
-	case s.beat.IsZero():
-		s.beat = time.Now() // the first frame, which confirms the contact itself
-		return true
-	case time.Since(s.beat) < s.grace/2:
-		return true
+	if beat == nil {
+		return s.r.confirm(s.session, time.Time{})
 	}
-	return s.r.confirm(s.session, s.unconfirmed)
+	if at := s.asked.Add(beat.GetElapsed().AsDuration()); at.After(s.known) {
+		s.known = at
+	}
+	return s.r.confirm(s.session, s.known.Add(-beat.GetUnconfirmed().AsDuration()))
 }
 
 // begin handles the first frame.
@@ -186,7 +184,7 @@ func (s *stream) accept(deliveries []*parleyv1.Delivery) error {
 	if !s.watched {
 		return nil // the frame that asked to replace the stream was to be the last one
 	}
-	tasks, ok := s.r.hold(s.session, deliveries)
+	tasks, ok := s.r.hold(s, deliveries)
 	if !ok {
 		return retryable("the session has ended")
 	}
@@ -278,7 +276,8 @@ func (s *stream) close(err error) {
 
 // leave makes the call Leave: the server sends no more deliveries.
 func (s *stream) leave() {
-	s.r.sendMarks() // so that the server returns only what no handler has begun
+	// The server returns what no handler has begun. Verdicts that it did not get must not be too late.
+	s.r.sendMarksOf(settling)
 	_, err := s.wire.do(s.ctx, &parleyv1.StreamingConsumeRequest{
 		Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.LeaveRequest{}},
 	})

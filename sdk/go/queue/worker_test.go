@@ -256,8 +256,8 @@ func TestNoContact(t *testing.T) {
 	}
 }
 
-// TestIdleSessionNeedsNoContact leaves a session without deliveries alone for longer than its grace
-// time. Its next delivery must be handled.
+// TestIdleSessionNeedsNoContact leaves a session without deliveries and confirmed contact alone for
+// longer than its grace time. Its next delivery must be handled.
 func TestIdleSessionNeedsNoContact(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, g *rig) {
@@ -265,7 +265,10 @@ func TestIdleSessionNeedsNoContact(t *testing.T) {
 		w := g.run(h.handle)
 		c := g.live()
 		c.hush()
-		<-time.After(14 * time.Second)
+		for range 14 {
+			<-time.After(time.Second)
+			c.heartbeat(24 * time.Hour)
+		}
 		c.deliver("a")
 		<-h.begun
 		<-time.After(grace / 2)
@@ -277,13 +280,13 @@ func TestIdleSessionNeedsNoContact(t *testing.T) {
 	})
 }
 
-// TestBusyStreamWithoutHeartbeats sends a delivery every second, and no heartbeats, for longer than
-// the grace time. The session must go on.
-func TestBusyStreamWithoutHeartbeats(t *testing.T) {
+// TestOnlyHeartbeatsConfirmContact sends a delivery every second, and no heartbeats. At the end of
+// the grace time the context of a handler must end.
+func TestOnlyHeartbeatsConfirmContact(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, g *rig) {
 		h := newGate()
-		w := g.run(func(ctx context.Context, d *queue.Delivery) error {
+		g.run(func(ctx context.Context, d *queue.Delivery) error {
 			if string(d.Payload) == "long" {
 				return h.handle(ctx, d)
 			}
@@ -293,14 +296,53 @@ func TestBusyStreamWithoutHeartbeats(t *testing.T) {
 		c.hush()
 		c.deliver("long")
 		<-h.begun
-		for i := range 60 {
+		for i := range 9 {
 			<-time.After(time.Second)
 			c.deliver(fmt.Sprint("t", i))
 		}
-		h.pass <- nil
-		synctest.Wait()
-		equal(t, "stats", queue.Stats{Delivered: 61, Acked: 61, Streams: 1, Sessions: 1}, w.Stats())
+		if len(h.ended) > 0 {
+			t.Error("the context ended before the grace time")
+		}
+		<-time.After(time.Second)
+		if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
+			t.Errorf("cause %v", cause)
+		}
 	})
+}
+
+// TestLateFrames reads frames that were under way for long, as a process does that was stopped
+// meanwhile. The contact must count from when they were sent.
+func TestLateFrames(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]func(c *conn, h *gate){
+		"heartbeat": func(c *conn, h *gate) {
+			c.deliver("a")
+			<-h.begun
+			<-time.After(8 * time.Second)
+			c.lateHeartbeat(0, 6*time.Second)
+		},
+		"delivery": func(c *conn, h *gate) {
+			<-time.After(8 * time.Second)
+			c.lateHeartbeat(0, 6*time.Second)
+			c.deliver("a")
+			<-h.begun
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, g *rig) {
+				h := newGate()
+				g.run(h.handle)
+				c := g.live()
+				c.hush()
+				late(c, h)
+				<-h.ended
+				if took := time.Since(c.opened); took != grace+2*time.Second {
+					t.Errorf("the context ended after %s, want %s after the last contact at 2 s", took, grace)
+				}
+			})
+		})
+	}
 }
 
 // TestSessionLost ends the stream with SESSION_LOST.

@@ -49,6 +49,9 @@ func (s *queueService) open(
 		return nil, nil, err
 	}
 	r.Subject, r.Expires = p.Subject, p.Expires
+	r.OnRenewal = func(n consume.Renewal) {
+		renewToken(ctx, &ident.Principal{Subject: p.Subject, Key: n.Key, IssuedAt: n.IssuedAt, Expires: n.Expires})
+	}
 	var resumed *resumption
 	if req.GetResume() != nil {
 		if r.Resume, resumed, err = s.resumeOf(ctx, p, prefix+"resume.", req.GetResume()); err != nil {
@@ -57,7 +60,7 @@ func (s *queueService) open(
 	}
 	live, started, err := s.deps.Consumers.Open(ctx, r)
 	if err != nil {
-		return nil, nil, renamed(err, "topic", prefix+"topics")
+		return nil, nil, renamed(renamed(err, "topic", prefix+"topics"), "group", prefix+"group")
 	}
 	first := &parleyv1.SessionStarted{
 		SessionId: started.SessionID, HeartbeatInterval: durationpb.New(started.Heartbeat), ResumeGrace: durationpb.New(started.Grace),
@@ -185,7 +188,7 @@ func sessionFrame(f *consume.Frame) *parleyv1.ConsumeResponse {
 	default:
 		beat := &parleyv1.SessionHeartbeat{}
 		if f.Heartbeat != nil {
-			beat.Unconfirmed = durationpb.New(f.Heartbeat.Unconfirmed)
+			beat.Unconfirmed, beat.Elapsed = durationpb.New(f.Heartbeat.Unconfirmed), durationpb.New(f.Heartbeat.Elapsed)
 		}
 		return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: beat}}
 	}

@@ -112,8 +112,9 @@ func TestQueueProduceRepeated(t *testing.T) {
 		for i, want := range []string{
 			"[ok invalid_argument INVALID_FIELD messages[1].key ok]", "[ok duplicate invalid_argument INVALID_FIELD messages[1].key ok duplicate]",
 		} {
-			if got, err := c.Produce(t.Context(), r); err != nil || fmt.Sprint(toldProduced(got)) != want {
-				t.Errorf("%d: %q, %v", i, toldProduced(got), err)
+			got, err := c.Produce(t.Context(), r)
+			if err != nil || fmt.Sprint(toldProduced(got)) != want || got.GetRoutedBy() == 0 {
+				t.Errorf("%d: %q, routed by %d, %v", i, toldProduced(got), got.GetRoutedBy(), err)
 			}
 		}
 		r.Sequence = 0
@@ -123,6 +124,14 @@ func TestQueueProduceRepeated(t *testing.T) {
 		r.ProducerId = []byte("short")
 		if _, err := c.Produce(t.Context(), r); refusedAs(t, err) != `invalid_argument INVALID_FIELD "producer_id" 0` {
 			t.Errorf("a short producer id: %v", err)
+		}
+		// Routed by one partition of the two, all messages go to that.
+		r = &parleyv1.ProduceRequest{Topic: topic, RoutedBy: 1, Messages: []*parleyv1.QueueMessage{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "e"}}}
+		got, err := c.Produce(t.Context(), r)
+		for i, result := range got.GetResults() {
+			if p := result.GetProduced(); err != nil || p == nil || p.GetPartition() != 0 {
+				t.Errorf("message %d, routed by 1 partition: %v, %v", i, result, err)
+			}
 		}
 		r = &parleyv1.ProduceRequest{Topic: "away", Messages: []*parleyv1.QueueMessage{{}}}
 		if _, err := c.Produce(t.Context(), r); refusedAs(t, err) != `not_found TOPIC_NOT_FOUND "topic" 0` {

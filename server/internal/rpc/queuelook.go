@@ -66,7 +66,7 @@ func wireGroupStats(groups []inspect.GroupStats) []*parleyv1.GroupStats {
 		g := &groups[i]
 		out[i] = &parleyv1.GroupStats{
 			Group: g.Group, Waiting: g.Waiting, Running: g.Running, Retrying: g.Retrying, Acked: g.Acked, Dead: g.Dead,
-			Cancelled: g.Cancelled, Expired: g.Expired, Trimmed: g.Trimmed, Elsewhere: g.Elsewhere, Skipped: g.Skipped,
+			Cancelled: g.Cancelled, Expired: g.Expired, Trimmed: g.Trimmed, Elsewhere: g.Elsewhere,
 			Retried: g.Retried, Redelivered: g.Redelivered, Replayed: g.Replayed, OldestAge: durationpb.New(g.OldestAge),
 			Sessions: int32(g.Sessions), DispatchedPartitions: int32(g.Dispatched), //nolint:gosec // counts of streams and partitions
 		}
@@ -112,9 +112,9 @@ func (s *adminService) GetJob(ctx context.Context, req *parleyv1.GetJobRequest) 
 }
 
 // wireJob converts a job. It has a payload and headers if the job has its body.
-func wireJob(j *inspect.Job) *parleyv1.Job {
+func wireJob(j *inspect.Job) *parleyv1.JobInfo {
 	body := bodyFields(j.Body)
-	w := &parleyv1.Job{
+	w := &parleyv1.JobInfo{
 		MessageId: j.MessageID, Key: j.Key, Payload: body.GetPayload(), Headers: body.GetHeaders(),
 		Partition: int32(j.Partition), PayloadBytes: int32(j.PayloadBytes), //nolint:gosec // below 256; records are small
 		ProduceTime: timeToWire(j.ProducedAt), DueTime: timeToWire(j.Due),
@@ -158,7 +158,7 @@ func (s *adminService) ListJobs(ctx context.Context, req *parleyv1.ListJobsReque
 	if err != nil {
 		return nil, err
 	}
-	resp := &parleyv1.ListJobsResponse{Jobs: make([]*parleyv1.Job, len(jobs)), NextPageToken: page.seal(next)}
+	resp := &parleyv1.ListJobsResponse{Jobs: make([]*parleyv1.JobInfo, len(jobs)), NextPageToken: page.seal(next)}
 	for i := range jobs {
 		resp.Jobs[i] = wireJob(&jobs[i])
 	}

@@ -148,7 +148,7 @@ func TestQueueJobs(t *testing.T) {
 			parleyv1.JobState_JOB_STATE_SETTLED, parleyv1.JobState_JOB_STATE_DEAD, parleyv1.JobState_JOB_STATE_RETRYING,
 			parleyv1.JobState_JOB_STATE_RUNNING,
 		}
-		var jobs []*parleyv1.Job
+		var jobs []*parleyv1.JobInfo
 		for i, want := range states {
 			m := s.messages[i]
 			r, err := s.c.GetJob(s.t.Context(), &parleyv1.GetJobRequest{Topic: s.topic, MessageId: m.GetMessageId()})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
 
@@ -149,5 +152,35 @@ func TestQueueReceive(t *testing.T) {
 		if call("Receive", request, &refused); refused.Code != code {
 			t.Errorf("%s: %s, want %s", request, refused.Code, code)
 		}
+	}
+}
+
+// A stream ends when the token of its latest UpdateSession is revoked, not with its earlier one.
+func TestQueueUpdatedTokenRevoked(t *testing.T) {
+	t.Parallel()
+	b := queueSetup(t, nil, "jobs")
+	with := func(ssid string) string {
+		p := operator("ada")
+		p.SSID = ssid
+		return b.mintAs(p)
+	}
+	s := openSession(t, b.client(1, with("first")), consumes("jobs"))
+	second := b.client(1, with("second"))
+	if _, err := second.UpdateSession(t.Context(), &parleyv1.UpdateSessionRequest{SessionId: s.started.GetSessionId()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, ssid := range []string{"first", "second"} {
+		if ssid == "second" {
+			b.put(t, "jobs", 1)
+			s.next() // the stream goes on without the first one
+		}
+		if _, err := b.revoked.Revoke(t.Context(), revocation.Entry{Key: ident.SSIDKey(ssid)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s.Receive() { // what was on its way
+	}
+	if got := refusedAs(t, s.Err()); !strings.Contains(got, "TOKEN_REVOKED") {
+		t.Errorf("the stream ended with %s", got)
 	}
 }

@@ -51,7 +51,7 @@ func (s *queueService) UpdateSession(
 		return nil, err
 	}
 	u := updateOf(req)
-	u.Renew, u.Expires = true, p.Expires
+	u.Renewal = &consume.Renewal{Key: p.Key, IssuedAt: p.IssuedAt, Expires: p.Expires}
 	expires, err := s.deps.Consumers.Update(ctx, p.Subject, req.GetSessionId(), u)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,8 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type Client, createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
+import { type Delivery, type NackItemSchema, QueueService } from "@parleyhq/api/parley/v1/queue_pb.js";
 import { AdminService } from "@parleyhq/api/parley/v1/admin_pb.js";
-import { type Delivery, QueueService } from "@parleyhq/api/parley/v1/queue_pb.js";
 import { expect, type Page } from "@playwright/test";
 import { abortable } from "../../../../sdk/ts/src/fetch.ts";
 
@@ -10,14 +11,21 @@ export const operator = ["admin", "queue:*=produce,consume"];
 
 /** Numbers are the API's counts of a topic with one group, which the page shows in its tiles. */
 export interface Numbers {
-  depth: number;
-  unread: number;
-  pending: number;
+  waiting: number;
+  running: number;
   retrying: number;
-  delayed: number;
+  scheduled: number;
   dead: number;
   consumers: number;
 }
+
+/** Work is a session of the group `workers` and its deliveries. */
+export interface Work {
+  session: string;
+  deliveries: Delivery[];
+}
+
+type NackOutcome = NonNullable<MessageInitShape<typeof NackItemSchema>["outcome"]>;
 
 /** Queues calls a server's queue services directly, not through the page. */
 export class Queues {
@@ -27,7 +35,7 @@ export class Queues {
   constructor(baseUrl: string, token: string) {
     const transport = createConnectTransport({
       baseUrl,
-      // Without it an ended consumer can keep its connection, and its share of the messages.
+      // Without it an ended consumer can keep its connection.
       fetch: abortable(globalThis.fetch),
       interceptors: [
         (next) => (request) => {
@@ -43,16 +51,18 @@ export class Queues {
   /** make creates a topic with one group, `workers`. */
   async make(name: string, partitions = 2): Promise<void> {
     await this.admin.createTopic({ topic: { name, partitions } });
-    await this.admin.createGroup({ topic: name, group: "workers" });
+    await this.admin.createGroup({ topic: name, group: { name: "workers" } });
   }
 
-  async produce(topic: string, payloads: (string | Uint8Array)[]): Promise<void> {
+  /** produce produces a message for each payload, due after a delay in seconds. */
+  async produce(topic: string, payloads: (string | Uint8Array)[], delay = 0): Promise<void> {
     const bytes = (payload: string | Uint8Array) =>
       typeof payload === "string" ? new TextEncoder().encode(payload) : payload;
     const messages = payloads.map((payload, i) => ({
       key: `key-${i}`,
       payload: bytes(payload),
       headers: { origin: "e2e" },
+      ...(delay > 0 && { due: { case: "delay" as const, value: { seconds: BigInt(delay) } } }),
     }));
     const { results } = await this.queue.produce({ topic, messages });
     for (const { result } of results) {
@@ -61,27 +71,22 @@ export class Queues {
   }
 
   /**
-   * consume receives n deliveries as a consumer of `workers`, calls settle with them, and ends the
-   * stream.
+   * consume receives n deliveries as a consumer of `workers`, calls settle with them, and leaves.
    */
-  async consume(
-    topic: string,
-    n: number,
-    settle: (streamId: string, deliveries: Delivery[]) => Promise<void>,
-  ): Promise<void> {
+  async consume(topic: string, n: number, settle: (work: Work) => Promise<void>): Promise<void> {
     const end = new AbortController();
-    const taken: Delivery[] = [];
-    let streamId = "";
+    const work: Work = { session: "", deliveries: [] };
     try {
-      const request = { topic, group: "workers", consumer: "e2e-worker", maxMessages: BigInt(n) };
+      const request = { topics: [topic], group: "workers", consumer: "e2e-worker", concurrency: n };
       for await (const { frame } of this.queue.consume(request, { signal: end.signal })) {
-        if (frame.case === "info") {
-          streamId = frame.value.streamId;
+        if (frame.case === "started") {
+          work.session = frame.value.sessionId;
         } else if (frame.case === "deliveries") {
-          taken.push(...frame.value.deliveries);
+          work.deliveries.push(...frame.value.deliveries);
         }
-        if (taken.length >= n) {
-          await settle(streamId, taken);
+        if (work.deliveries.length >= n) {
+          await settle(work);
+          await this.queue.leave({ sessionId: work.session });
           return;
         }
       }
@@ -90,17 +95,24 @@ export class Queues {
     }
   }
 
-  async ack(topic: string, streamId: string, deliveries: Delivery[]): Promise<void> {
-    const tokens = deliveries.map((d) => d.token);
-    const { results } = await this.queue.ack({ topic, group: "workers", streamId, tokens });
+  async ack(work: Work, deliveries = work.deliveries): Promise<void> {
+    const { results } = await this.queue.ack({ sessionId: work.session, tokens: deliveries.map((d) => d.token) });
     expect(results.filter((r) => r.error)).toEqual([]);
   }
 
-  /** bury nacks the deliveries so that they become dead letters. */
-  async bury(topic: string, streamId: string, deliveries: Delivery[]): Promise<void> {
-    const outcome = { case: "deadLetter" as const, value: {} };
+  /** bury nacks deliveries so that they become dead letters. */
+  async bury(work: Work, deliveries = work.deliveries): Promise<void> {
+    await this.#nack(work, deliveries, { case: "deadLetter", value: {} });
+  }
+
+  /** fail nacks deliveries so that they are retried in ten minutes. */
+  async fail(work: Work, deliveries = work.deliveries): Promise<void> {
+    await this.#nack(work, deliveries, { case: "retry", value: { delay: { seconds: 600n } } });
+  }
+
+  async #nack(work: Work, deliveries: Delivery[], outcome: NackOutcome): Promise<void> {
     const items = deliveries.map((d) => ({ token: d.token, reason: "cannot do it", code: "POISON", outcome }));
-    const { results } = await this.queue.nack({ topic, group: "workers", streamId, items });
+    const { results } = await this.queue.nack({ sessionId: work.session, items });
     expect(results.filter((r) => r.error)).toEqual([]);
   }
 
@@ -108,13 +120,12 @@ export class Queues {
     const { total } = await this.admin.getTopicStats({ topic });
     const group = total?.groups[0];
     return {
-      depth: Number(total?.length),
-      unread: Number(group?.unread),
-      pending: Number(group?.pending),
+      waiting: Number(group?.waiting),
+      running: Number(group?.running),
       retrying: Number(group?.retrying),
-      delayed: Number(total?.delayed),
+      scheduled: Number(total?.scheduled),
       dead: Number(total?.deadLetters),
-      consumers: group?.consumers ?? 0,
+      consumers: group?.sessions ?? 0,
     };
   }
 }
@@ -122,7 +133,7 @@ export class Queues {
 /** shown returns the counts that the page shows in a topic's tiles. See Numbers. */
 export async function shown(page: Page): Promise<Record<string, number>> {
   const numbers: Record<string, number> = {};
-  for (const id of ["depth", "unread", "pending", "retrying", "delayed", "dead", "consumers"]) {
+  for (const id of ["waiting", "running", "retrying", "scheduled", "dead", "consumers"]) {
     numbers[id] = Number((await page.getByTestId(`tile-${id}`).textContent())?.replaceAll(",", ""));
   }
   return numbers;

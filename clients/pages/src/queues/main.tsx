@@ -2,6 +2,7 @@ import { render } from "preact";
 import "../ui/ui.css";
 import "./style/topic.css";
 import "./style/chart.css";
+import "./style/job.css";
 import "./style/letters.css";
 import { followTheme } from "../ui/theme";
 import { start } from "./session";

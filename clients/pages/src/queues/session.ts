@@ -7,10 +7,10 @@ import { onWake } from "../connection/wake";
 import { connect } from "./client";
 import { Board } from "./model/board";
 import type { Environment } from "./model/types";
-import { parseRoute, type Route, routeFragment } from "./route";
+import { overview, parseRoute, type Route, routeFragment } from "./route";
 
 /** route is the route that the page shows. */
-export const route = signal<Route>({ topic: null, view: "overview" });
+export const route = signal<Route>(overview);
 
 /**
  * session is the page's session. It uses the chat page's token until the user enters another one:

@@ -15,7 +15,10 @@ export function Dialog(props: {
   /** The label of the button that closes. The default is `Cancel`, or `Close` without act. */
   no?: string;
   act?: () => Promise<void>;
+  /** True if confirming deletes something. The two buttons are then at opposite ends. */
   danger?: boolean;
+  /** True for a form with two columns of fields. */
+  wide?: boolean;
   /** True if the form can be confirmed. The default is true. */
   ready?: boolean;
   /** The test ids of the two buttons. */
@@ -30,6 +33,7 @@ export function Dialog(props: {
     yes = "OK",
     no = act ? "Cancel" : "Close",
     danger = false,
+    wide = false,
     ready = true,
     closed,
     children,
@@ -55,14 +59,14 @@ export function Dialog(props: {
     }
   };
   return (
-    <dialog ref={dialog} class="dialog" aria-labelledby="dialog-title" onClose={closed}>
+    <dialog ref={dialog} class={wide ? "dialog wide" : "dialog"} aria-labelledby="dialog-title" onClose={closed}>
       <form onSubmit={submit}>
         <h2 id="dialog-title">{title}</h2>
         {children}
         <p class="problem" role="alert" data-testid="dialog-problem">
           {problem}
         </p>
-        <div class="dialog-buttons">
+        <div class="dialog-buttons" data-danger={danger}>
           <button type="button" data-testid={testids.no} onClick={close}>
             {no}
           </button>

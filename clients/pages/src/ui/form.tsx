@@ -1,9 +1,20 @@
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 
-/** Field is a one-line text field with its label. number restricts it to up to four digits. */
-export function Field(props: { label: string; id: string; value: Signal<string>; hint?: string; number?: boolean }) {
-  const { label, id, value, hint, number = false } = props;
+/**
+ * Field is a one-line text field with its label. number restricts it to up to four digits, long
+ * allows more than 64 characters.
+ */
+export function Field(props: {
+  label: string;
+  id: string;
+  value: Signal<string>;
+  hint?: string;
+  number?: boolean;
+  optional?: boolean;
+  long?: boolean;
+}) {
+  const { label, id, value, hint, number = false, optional = false, long = false } = props;
   return (
     <div class="labelled">
       <label for={`field-${id}`}>{label}</label>
@@ -13,8 +24,8 @@ export function Field(props: { label: string; id: string; value: Signal<string>;
         data-testid={`field-${id}`}
         inputMode={number ? "numeric" : "text"}
         pattern={number ? "[0-9]{1,4}" : undefined}
-        required
-        maxLength={64}
+        required={!optional}
+        maxLength={long ? 4_096 : 64}
         autocomplete="off"
         autocapitalize="none"
         spellcheck={false}

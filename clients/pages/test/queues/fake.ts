@@ -1,9 +1,11 @@
 import type {
   Environment,
+  Group,
   GroupCounts,
+  Job,
   Letter,
-  Operation,
   QueueClient,
+  Sample,
   Selection,
   Stats,
   Topic,
@@ -52,7 +54,7 @@ export class FakeClock implements Environment {
 }
 
 async function settle(): Promise<void> {
-  for (let i = 0; i < 20; i++) await Promise.resolve();
+  for (let i = 0; i < 200; i++) await Promise.resolve();
 }
 
 interface FakeTopic {
@@ -62,9 +64,10 @@ interface FakeTopic {
   deadLetters: number;
   groups: [GroupCounts, ...GroupCounts[]];
   letters: Letter[];
+  history: Sample[];
 }
 
-/** FakeQueues is a server with topics that answers as AdminService does. */
+/** FakeQueues is a server with topics that answers as the queue services do. */
 export class FakeQueues {
   readonly #topics = new Map<string, FakeTopic>();
   #made = 0;
@@ -72,6 +75,11 @@ export class FakeQueues {
   calls = 0;
   /** The topics whose counts were requested, in order. */
   readonly asked: string[] = [];
+  /** The topics whose history was requested, in order. */
+  readonly histories: string[] = [];
+  /** How many calls are under way, and the most that there ever were. */
+  #running = 0;
+  most = 0;
   /** Returns an error for a call, which then has no effect, or null. */
   fail: (call: string) => Error | null = () => null;
 
@@ -84,17 +92,19 @@ export class FakeQueues {
       name,
       partitions: 1,
       partitioner: "consistent hash",
-      strictOrder: false,
-      maxAttempts: 16,
+      maxAge: 0,
+      keptMessages: 0,
+      deadLetterMaxAge: 0,
+      maxDeadLetters: 0,
       maxMessages: 0,
       dropOldest: false,
+      idempotencyWindow: 600_000,
       createTime: ++this.#made,
-      producePaused: false,
-      consumePaused: false,
+      paused: false,
       groups: Object.keys(groups),
     };
     const made = Object.entries(groups).map(([group, some]) => ({ ...none, ...some, group }));
-    const topic = { settings, produced: 0, length: 0, deadLetters: 0, ...counts, letters: [] };
+    const topic = { settings, produced: 0, length: 0, deadLetters: 0, ...counts, letters: [], history: [] };
     const whole = { ...topic, groups: made as [GroupCounts, ...GroupCounts[]] };
     this.#topics.set(name, whole);
     return whole;
@@ -109,7 +119,7 @@ export class FakeQueues {
   }
 
   /** Creates dead letters. The last one is the newest. */
-  bury(name: string, n: number, group: (i: number) => string): void {
+  bury(name: string, n: number, group: (i: number) => string, code = ""): void {
     for (let i = 0; i < n; i++) {
       this.#buried++;
       this.letters(name).unshift({
@@ -122,7 +132,7 @@ export class FakeQueues {
         headers: {},
         attempts: 1,
         reason: "",
-        code: "",
+        code,
         produceTime: new Date(0),
         deadLetterTime: new Date(this.#buried),
       });
@@ -134,25 +144,33 @@ export class FakeQueues {
       this.#answer("topics", () =>
         [...this.#topics.values()].map((t) => t.settings).sort((a, b) => (a.name < b.name ? -1 : 1)),
       ),
-    stats: (name) =>
+    stats: (name, history) =>
       this.#answer("stats", () => {
         this.asked.push(name);
-        const topic = this.#topics.get(name);
-        if (!topic) throw parleyError("TOPIC_NOT_FOUND");
+        if (history) this.histories.push(name);
+        const topic = this.#found(name);
         const { produced, length } = topic;
         const deadLetters = topic.deadLetters + topic.letters.length;
         const groups = topic.groups.map((g) => ({ ...g }));
-        const total = { length, delayed: 0, produced, cancelled: 0, deadLetters, groups };
-        return { total, partitions: [{ ...total, partition: 0 }] } satisfies Stats;
+        const total = { length, scheduled: 0, produced, deadLetters, groups };
+        const samples = history ? [...topic.history] : [];
+        return { total, partitions: [{ ...total, partition: 0 }], history: samples } satisfies Stats;
       }),
-    owners: () => this.#answer("owners", () => []),
-    pending: () => this.#answer("pending", () => ({ entries: [], total: 0 })),
-    letters: (name, group, page, limit) =>
+    groups: (name) => this.#answer("groups", () => this.#found(name).settings.groups.map(group)),
+    leases: () => this.#answer("leases", () => []),
+    jobs: () => this.#answer("jobs", () => ({ items: [], next: "" })),
+    job: () =>
+      this.#answer("job", (): Job => {
+        throw parleyError("MESSAGE_NOT_FOUND");
+      }),
+    consumers: () => this.#answer("consumers", () => ({ items: [], next: "", missingNodes: [] })),
+    letters: ({ topic, group, code }, page, limit) =>
       this.#answer("letters", () => {
-        const all = this.letters(name).filter((l) => group === "" || l.group === group);
+        const of = (l: Letter) => (group === "" || l.group === group) && (code === "" || l.code === code);
+        const all = this.letters(topic).filter(of);
         const from = page === "" ? 0 : all.findIndex((l) => l.id === page) + 1;
-        const letters = all.slice(from, from + limit);
-        return { letters, next: from + limit < all.length ? (letters.at(-1)?.id ?? "") : "" };
+        const items = all.slice(from, from + limit);
+        return { items, next: from + limit < all.length ? (items.at(-1)?.id ?? "") : "" };
       }),
     replay: (name, which) =>
       this.#answer("replay", () => {
@@ -165,22 +183,33 @@ export class FakeQueues {
           throw parleyError("CONFIRMATION_REQUIRED", { message: "confirm must be the topic's name" });
         return this.#take(name, which, Number.POSITIVE_INFINITY);
       }),
-    pause: (name, operations) => this.#answer("pause", () => this.#pause(name, operations, true)),
-    resume: (name, operations) => this.#answer("resume", () => this.#pause(name, operations, false)),
+    pauseTopic: (name, paused) =>
+      this.#answer("pauseTopic", () => {
+        this.#found(name).settings.paused = paused;
+      }),
+    pauseGroup: () => this.#answer("pauseGroup", () => {}),
     createTopic: ({ name }) => this.#answer("createTopic", () => void this.topic(name)),
     createGroup: () => this.#answer("createGroup", () => {}),
+    updateTopic: () => this.#answer("updateTopic", () => {}),
+    updateGroup: () => this.#answer("updateGroup", () => {}),
+    trim: () => this.#answer("trim", () => ({ removed: 0, lost: 0 })),
+    deleteTopic: (name) => this.#answer("deleteTopic", () => this.drop(name)),
+    deleteGroup: () => this.#answer("deleteGroup", () => {}),
+    seekGroup: () => this.#answer("seekGroup", () => {}),
+    retry: (_topic, _group, ids) => this.#answer("retry", () => ids.length),
+    cancel: (_topic, ids) => this.#answer("cancel", () => ({ done: ids.length, failed: 0, problems: [] })),
+    reschedule: (_topic, ids) => this.#answer("reschedule", () => ({ done: ids.length, failed: 0, problems: [] })),
+    produce: () => this.#answer("produce", () => "0-1"),
   };
 
-  #pause(name: string, operations: readonly Operation[], paused: boolean): void {
-    const settings = this.#topics.get(name)?.settings;
-    if (!settings) throw parleyError("TOPIC_NOT_FOUND");
-    if (operations.length === 0) throw parleyError("INVALID_FIELD");
-    for (const operation of operations) settings[`${operation}Paused`] = paused;
+  #found(name: string): FakeTopic {
+    const topic = this.#topics.get(name);
+    if (!topic) throw parleyError("TOPIC_NOT_FOUND");
+    return topic;
   }
 
   #take(name: string, which: Selection, limit: number): number {
-    const topic = this.#topics.get(name);
-    if (!topic) throw parleyError("TOPIC_NOT_FOUND");
+    const topic = this.#found(name);
     if (which.kind === "ids" && (which.ids.length === 0 || which.ids.length > 1_000))
       throw parleyError("INVALID_FIELD");
     const taken = new Set(topic.letters.filter((l) => selects(which, l)).slice(-limit));
@@ -190,9 +219,15 @@ export class FakeQueues {
 
   async #answer<T>(call: string, make: () => T): Promise<T> {
     this.calls++;
-    const error = this.fail(call);
-    if (error) throw error;
-    return make();
+    this.most = Math.max(this.most, ++this.#running);
+    try {
+      await Promise.resolve();
+      const error = this.fail(call);
+      if (error) throw error;
+      return make();
+    } finally {
+      this.#running--;
+    }
   }
 }
 
@@ -203,17 +238,35 @@ function selects(which: Selection, letter: Letter): boolean {
 
 const none: GroupCounts = {
   group: "",
-  unread: 0,
-  pending: 0,
+  waiting: 0,
+  running: 0,
   retrying: 0,
-  parked: 0,
   acked: 0,
   dead: 0,
-  retried: 0,
-  replayed: 0,
+  cancelled: 0,
+  expired: 0,
   trimmed: 0,
-  skipped: 0,
+  retried: 0,
+  redelivered: 0,
+  replayed: 0,
   oldestAge: 0,
-  consumers: 0,
-  ownedPartitions: 0,
+  sessions: 0,
+  dispatched: 0,
 };
+
+function group(name: string): Group {
+  return {
+    name,
+    exclusive: false,
+    order: "key",
+    maxAttempts: 16,
+    minBackoff: 1_000,
+    maxBackoff: 600_000,
+    ackTimeout: 30_000,
+    handlerTimeout: 900_000,
+    maxRunTime: 3_600_000,
+    resumeGrace: 10_000,
+    nonRetryable: [],
+    paused: false,
+  };
+}

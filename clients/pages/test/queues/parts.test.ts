@@ -1,100 +1,127 @@
 import { describe, expect, test } from "vitest";
+import { inCalls, outcomeText, producing } from "../../src/queues/model/actions";
+import { parseDuration, writeDuration } from "../../src/queues/model/duration";
+import { line, merged, rates, span } from "../../src/queues/model/history";
 import { hexDump, oneLine, preview } from "../../src/queues/model/payload";
+import { Rate } from "../../src/queues/model/rate";
 import { ticks } from "../../src/queues/model/scale";
-import { span, Track } from "../../src/queues/model/track";
-import { parseRoute, routeFragment } from "../../src/queues/route";
+import type { Sample } from "../../src/queues/model/types";
+import { overview, parseRoute, routeFragment, routeTo } from "../../src/queues/route";
 import { brief, count, duration, perSecond, size } from "../../src/ui/format";
+import { parleyError } from "../chat/fake";
 
-describe("track", () => {
-  function tracked(samples: readonly [at: number, n: number][]): Track {
-    const track = new Track();
-    for (const [at, n] of samples) track.add(at, { n });
-    return track;
-  }
+describe("history", () => {
+  const sample = (at: number, n: number, groups: Sample["groups"] = []): Sample => ({ at, produced: n, groups });
+  const samples = (...all: readonly [at: number, n: number][]) => all.map(([at, n]) => sample(at, n));
+  const produced = (s: Sample) => s.produced;
 
-  test("keeps ten minutes of samples", () => {
-    const track = new Track();
-    for (let at = 0; at <= 2 * span; at += 1_000) track.add(at, { n: at });
-    const line = track.line("n");
-    expect(line[0]).toEqual({ at: span, value: span });
-    expect(line).toHaveLength(span / 1_000 + 1);
+  test("newer samples replace the earlier ones of their time, and keep the others for an hour", () => {
+    const earlier = samples([0, 1], [5_000, 2], [10_000, 3]);
+    expect(merged(earlier, [])).toBe(earlier);
+    expect(merged([], earlier)).toEqual(earlier);
+    expect(merged(earlier, samples([5_000, 7]))).toEqual(samples([0, 1], [5_000, 7], [10_000, 3]));
+    expect(merged(earlier, samples([span + 5_000, 9]))).toEqual(samples([5_000, 2], [10_000, 3], [span + 5_000, 9]));
   });
 
-  test("a rate covers the last five seconds", () => {
-    const track = tracked([
-      [0, 0],
-      [1_000, 10],
-      [2_000, 20],
-      [3_000, 30],
-      [8_000, 530],
-    ]);
-    expect(track.rate("n")).toBe(100);
-    expect(track.rates("n").map((p) => p.value)).toEqual([null, 10, 10, 10, 100]);
-    expect(track.rate("other")).toBeNull();
-  });
-
-  test("the last point of the rates is the current rate", () => {
-    const track = new Track();
-    let n = 0;
-    for (let i = 0; i < 50; i++) {
-      n += (i * 7) % 13;
-      track.add(i * 1_100 + (i % 3) * 40, { n });
-      expect(track.rates("n").at(-1)?.value).toEqual(track.rate("n"));
-    }
-  });
-
-  test("there is no rate over a very short time", () => {
-    const track = tracked([
-      [0, 0],
-      [20, 50],
-    ]);
-    expect(track.rate("n")).toBeNull();
-    expect(track.rates("n").at(-1)?.value).toBeNull();
-    track.add(1_000, { n: 100 });
-    expect(track.rate("n")).toBe(100);
+  test("a rate covers ten seconds", () => {
+    const rising = samples([0, 0], [5_000, 50], [10_000, 100], [15_000, 650]);
+    expect(rates(rising, produced).map((p) => p.value)).toEqual([null, 10, 10, 60]);
   });
 
   test("a counter that decreased was reset, and gives no negative rate", () => {
-    const track = tracked([
-      [0, 100],
-      [1_000, 200],
-      [2_000, 5],
+    const reset = samples([0, 100], [5_000, 200], [10_000, 5], [15_000, 55]);
+    expect(rates(reset, produced).map((p) => p.value)).toEqual([null, 20, null, 10]);
+  });
+
+  test("no line and no rate crosses a gap", () => {
+    const broken = samples([0, 0], [60_000, 1_000], [65_000, 1_010]);
+    expect(line(broken, produced).map((p) => p.value)).toEqual([0, null, 1_000, 1_010]);
+    expect(rates(broken, produced).map((p) => p.value)).toEqual([null, null, 2]);
+  });
+
+  test("a group that a sample omits has no value", () => {
+    const group = { group: "a", waiting: 3, running: 0, retrying: 0, acked: 0, dead: 0, retried: 0 };
+    const some = [sample(0, 0, [group]), sample(5_000, 0)];
+    const waiting = (s: Sample) => s.groups.find((g) => g.group === "a")?.waiting;
+    expect(line(some, waiting).map((p) => p.value)).toEqual([3, null]);
+    expect(rates(some, waiting).map((p) => p.value)).toEqual([null, null]);
+  });
+});
+
+describe("rate", () => {
+  function rated(...values: readonly [at: number, value: number][]): Rate {
+    const rate = new Rate();
+    for (const [at, value] of values) rate.add(at, value);
+    return rate;
+  }
+
+  test("covers at least five seconds, or what is known", () => {
+    expect(rated().value).toBeNull();
+    expect(rated([0, 5]).value).toBeNull();
+    expect(rated([0, 0], [3_000, 30]).value).toBe(10);
+    expect(rated([0, 0], [3_000, 30], [6_000, 60], [9_000, 690]).value).toBe(110);
+    expect(rated([0, 0], [60_000, 60]).value).toBe(1);
+  });
+
+  test("is not known over a very short time, after a reset, and after long", () => {
+    expect(rated([0, 0], [100, 50]).value).toBeNull();
+    expect(rated([0, 100], [3_000, 5]).value).toBeNull();
+    expect(rated([0, 0], [3_600_000, 5]).value).toBeNull();
+    expect(rated([3_000, 0], [0, 50], [3_000, 90]).value).toBeNull();
+  });
+});
+
+describe("duration", () => {
+  test.each([
+    ["0", 0],
+    ["30s", 30_000],
+    ["1h 30m", 5_400_000],
+    ["1.5s", 1_500],
+    ["250ms", 250],
+    ["7d", 604_800_000],
+  ])("%s is read and written", (text, ms) => {
+    expect(parseDuration(text)).toBe(ms);
+    expect(parseDuration(writeDuration(ms))).toBe(ms);
+  });
+
+  test.each(["", "5", "s", "-1s", "1 hour", "1s x"])("%j is none", (text) => {
+    expect(parseDuration(text)).toBeNull();
+  });
+
+  test("is written in the largest units", () => {
+    expect([writeDuration(0), writeDuration(90_000), writeDuration(86_400_000), writeDuration(1_001)]).toEqual([
+      "0",
+      "1m 30s",
+      "1d",
+      "1s 1ms",
     ]);
-    expect(track.rate("n")).toBeNull();
-    track.add(3_000, { n: 15 });
-    expect(track.rate("n")).toBe(10);
-    expect(track.rates("n").map((p) => p.value)).toEqual([null, 100, null, 10]);
+  });
+});
+
+describe("actions", () => {
+  test("many ids are sent in several calls, whose outcomes are added up", async () => {
+    const sizes: number[] = [];
+    const ids = Array.from({ length: 2_500 }, (_, i) => String(i));
+    const outcome = await inCalls(ids, async (some) => {
+      sizes.push(some.length);
+      return { done: some.length - 1, failed: 1, problems: ["it runs"] };
+    });
+    expect(sizes).toEqual([1_000, 1_000, 500]);
+    expect(outcome).toEqual({ done: 2_497, failed: 3, problems: ["it runs"] });
   });
 
-  test("no line and no rate crosses a break", () => {
-    const track = tracked([[0, 0]]);
-    track.break();
-    expect(track.rate("n")).toBeNull();
-    track.add(10_000, { n: 1_000 });
-    expect(track.rate("n")).toBeNull();
-    expect(track.line("n").map((p) => p.value)).toEqual([0, null, 1_000]);
-    track.add(11_000, { n: 1_001 });
-    expect(track.rate("n")).toBe(1);
-    track.add(11_000 + span / 2, { n: 2_000 });
-    expect(track.line("n").map((p) => p.value)).toEqual([0, null, 1_000, 1_001, null, 2_000]);
+  test("an outcome says what was done and what was not", () => {
+    const text = (done: number, failed: number) =>
+      outcomeText("Cancelled", { done, failed, problems: failed > 0 ? ["it runs"] : [] });
+    expect(text(1, 0)).toBe("Cancelled 1 message.");
+    expect(text(2, 1)).toBe("Cancelled 2 messages. Not cancelled: 1 message (it runs).");
+    expect(text(0, 2)).toBe("Not cancelled: 2 messages (it runs).");
   });
 
-  test("a series that a sample omits has no value", () => {
-    const track = tracked([[0, 1]]);
-    track.add(1_000, { other: 5 });
-    track.add(2_000, { n: 3, other: 7 });
-    expect(track.line("n").map((p) => p.value)).toEqual([1, null, 3]);
-    expect(track.rates("n").map((p) => p.value)).toEqual([null, null, null]);
-    expect(track.rate("other")).toBe(2);
-  });
-
-  test("time does not go back", () => {
-    const track = tracked([
-      [2_000, 2],
-      [1_000, 1],
-      [2_000, 3],
-    ]);
-    expect(track.line("n")).toEqual([{ at: 2_000, value: 2 }]);
+  test("a token that does not allow to produce is told which capability it lacks", async () => {
+    await expect(producing("jobs", Promise.reject(parleyError("CAPABILITY_MISSING")))).rejects.toThrow("queue:jobs");
+    await expect(producing("jobs", Promise.reject(new Error("other")))).rejects.toThrow("other");
+    expect(await producing("jobs", Promise.resolve(5))).toBe(5);
   });
 });
 
@@ -141,7 +168,7 @@ describe("scale", () => {
     [7, true, [0, 5, 10]],
     [100, true, [0, 50, 100]],
     [3_001, true, [0, 2_000, 4_000]],
-    [0, false, [0, 0.005]],
+    [0, false, [0, 1]],
     [0.5, false, [0, 0.2, 0.4, 0.6]],
     [0.3, false, [0, 0.1, 0.2, 0.3]],
   ])("round numbers up to %s", (highest, whole, want) => {
@@ -186,14 +213,21 @@ describe("numbers", () => {
 
 describe("routes", () => {
   test.each([
-    ["#topic=jobs", { topic: "jobs", view: "overview" }],
-    ["#topic=jobs&view=dead", { topic: "jobs", view: "dead" }],
-    ["#topic=jobs&view=nothing&token=x", { topic: "jobs", view: "overview" }],
-    ["#topic=no such&view=dead", { topic: null, view: "overview" }],
-    [`#topic=${"t".repeat(64)}`, { topic: "t".repeat(64), view: "overview" }],
-    [`#topic=${"t".repeat(65)}`, { topic: null, view: "overview" }],
-    ["", { topic: null, view: "overview" }],
-  ] as const)("in the address: %s", (hash, route) => {
+    ["#topic=jobs", routeTo("jobs")],
+    ["#topic=jobs&view=dead", routeTo("jobs", { view: "dead" })],
+    ["#topic=jobs&view=nothing&token=x", routeTo("jobs")],
+    [
+      "#topic=jobs&view=jobs&group=mail&state=retrying",
+      routeTo("jobs", { view: "jobs", group: "mail", state: "retrying" }),
+    ],
+    ["#topic=jobs&view=jobs&state=settled&group=no such", routeTo("jobs", { view: "jobs" })],
+    ["#topic=jobs&view=jobs&job=0-1-2", routeTo("jobs", { view: "jobs", job: "0-1-2" })],
+    ["#topic=jobs&view=dead&job=0-1-2&state=running", routeTo("jobs", { view: "dead" })],
+    ["#topic=no such&view=dead", overview],
+    [`#topic=${"t".repeat(64)}`, routeTo("t".repeat(64))],
+    [`#topic=${"t".repeat(65)}`, overview],
+    ["", overview],
+  ])("in the address: %s", (hash, route) => {
     expect(parseRoute(hash)).toEqual(route);
     expect(parseRoute(routeFragment(route))).toEqual(route);
     expect(routeFragment(route)).not.toContain("token");

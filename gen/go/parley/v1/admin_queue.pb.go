@@ -1863,20 +1863,18 @@ type GroupStats struct {
 	Trimmed int64 `protobuf:"varint,9,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
 	// Messages that were for another group: replayed dead letters.
 	Elsewhere int64 `protobuf:"varint,10,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
-	// Always 0: the messages before the group's start are not counted.
-	Skipped int64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	// Attempts that failed and were followed by another one.
-	Retried int64 `protobuf:"varint,12,opt,name=retried,proto3" json:"retried,omitempty"`
+	Retried int64 `protobuf:"varint,11,opt,name=retried,proto3" json:"retried,omitempty"`
 	// Deliveries that were repeated and did not count as an attempt.
-	Redelivered int64 `protobuf:"varint,13,opt,name=redelivered,proto3" json:"redelivered,omitempty"`
+	Redelivered int64 `protobuf:"varint,12,opt,name=redelivered,proto3" json:"redelivered,omitempty"`
 	// Dead letters of the group that were replayed.
-	Replayed int64 `protobuf:"varint,14,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed int64 `protobuf:"varint,13,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// The age of the oldest message that is not settled. 0 if there is none.
-	OldestAge *durationpb.Duration `protobuf:"bytes,15,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
+	OldestAge *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
 	// The sessions of the group, on all nodes that answered. Only in a TopicStats.
-	Sessions int32 `protobuf:"varint,16,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Sessions int32 `protobuf:"varint,15,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
-	DispatchedPartitions int32 `protobuf:"varint,17,opt,name=dispatched_partitions,json=dispatchedPartitions,proto3" json:"dispatched_partitions,omitempty"`
+	DispatchedPartitions int32 `protobuf:"varint,16,opt,name=dispatched_partitions,json=dispatchedPartitions,proto3" json:"dispatched_partitions,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -1977,13 +1975,6 @@ func (x *GroupStats) GetTrimmed() int64 {
 func (x *GroupStats) GetElsewhere() int64 {
 	if x != nil {
 		return x.Elsewhere
-	}
-	return 0
-}
-
-func (x *GroupStats) GetSkipped() int64 {
-	if x != nil {
-		return x.Skipped
 	}
 	return 0
 }
@@ -3134,8 +3125,8 @@ func (x *PartitionLease) GetSent() string {
 	return ""
 }
 
-// Job is a message and what each group did with it.
-type Job struct {
+// JobInfo is a message and what each group did with it.
+type JobInfo struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -3155,20 +3146,20 @@ type Job struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Job) Reset() {
-	*x = Job{}
+func (x *JobInfo) Reset() {
+	*x = JobInfo{}
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Job) String() string {
+func (x *JobInfo) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Job) ProtoMessage() {}
+func (*JobInfo) ProtoMessage() {}
 
-func (x *Job) ProtoReflect() protoreflect.Message {
+func (x *JobInfo) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3180,68 +3171,68 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Job.ProtoReflect.Descriptor instead.
-func (*Job) Descriptor() ([]byte, []int) {
+// Deprecated: Use JobInfo.ProtoReflect.Descriptor instead.
+func (*JobInfo) Descriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{43}
 }
 
-func (x *Job) GetMessageId() string {
+func (x *JobInfo) GetMessageId() string {
 	if x != nil {
 		return x.MessageId
 	}
 	return ""
 }
 
-func (x *Job) GetPartition() int32 {
+func (x *JobInfo) GetPartition() int32 {
 	if x != nil {
 		return x.Partition
 	}
 	return 0
 }
 
-func (x *Job) GetKey() string {
+func (x *JobInfo) GetKey() string {
 	if x != nil {
 		return x.Key
 	}
 	return ""
 }
 
-func (x *Job) GetPayload() []byte {
+func (x *JobInfo) GetPayload() []byte {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-func (x *Job) GetHeaders() map[string]string {
+func (x *JobInfo) GetHeaders() map[string]string {
 	if x != nil {
 		return x.Headers
 	}
 	return nil
 }
 
-func (x *Job) GetPayloadBytes() int32 {
+func (x *JobInfo) GetPayloadBytes() int32 {
 	if x != nil {
 		return x.PayloadBytes
 	}
 	return 0
 }
 
-func (x *Job) GetProduceTime() *timestamppb.Timestamp {
+func (x *JobInfo) GetProduceTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ProduceTime
 	}
 	return nil
 }
 
-func (x *Job) GetDueTime() *timestamppb.Timestamp {
+func (x *JobInfo) GetDueTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.DueTime
 	}
 	return nil
 }
 
-func (x *Job) GetGroups() []*JobInGroup {
+func (x *JobInfo) GetGroups() []*JobInGroup {
 	if x != nil {
 		return x.Groups
 	}
@@ -3445,7 +3436,7 @@ func (x *GetJobRequest) GetMessageId() string {
 // GetJobResponse is the response of GetJob.
 type GetJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Job           *JobInfo               `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3480,7 +3471,7 @@ func (*GetJobResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{46}
 }
 
-func (x *GetJobResponse) GetJob() *Job {
+func (x *GetJobResponse) GetJob() *JobInfo {
 	if x != nil {
 		return x.Job
 	}
@@ -3590,7 +3581,7 @@ func (x *ListJobsRequest) GetPageToken() string {
 // ListJobsResponse is the response of ListJobs.
 type ListJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Jobs  []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs  []*JobInfo             `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3627,7 +3618,7 @@ func (*ListJobsResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{48}
 }
 
-func (x *ListJobsResponse) GetJobs() []*Job {
+func (x *ListJobsResponse) GetJobs() []*JobInfo {
 	if x != nil {
 		return x.Jobs
 	}
@@ -5001,7 +4992,7 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\fdead_letters\x18\x06 \x01(\x03R\vdeadLetters\x12\x19\n" +
 	"\bfirst_id\x18\a \x01(\tR\afirstId\x12\x17\n" +
 	"\alast_id\x18\b \x01(\tR\x06lastId\x12-\n" +
-	"\x06groups\x18\t \x03(\v2\x15.parley.v1.GroupStatsR\x06groups\"\x89\x04\n" +
+	"\x06groups\x18\t \x03(\v2\x15.parley.v1.GroupStatsR\x06groups\"\xef\x03\n" +
 	"\n" +
 	"GroupStats\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
@@ -5015,14 +5006,13 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\atrimmed\x18\t \x01(\x03R\atrimmed\x12\x1c\n" +
 	"\telsewhere\x18\n" +
 	" \x01(\x03R\telsewhere\x12\x18\n" +
-	"\askipped\x18\v \x01(\x03R\askipped\x12\x18\n" +
-	"\aretried\x18\f \x01(\x03R\aretried\x12 \n" +
-	"\vredelivered\x18\r \x01(\x03R\vredelivered\x12\x1a\n" +
-	"\breplayed\x18\x0e \x01(\x03R\breplayed\x128\n" +
+	"\aretried\x18\v \x01(\x03R\aretried\x12 \n" +
+	"\vredelivered\x18\f \x01(\x03R\vredelivered\x12\x1a\n" +
+	"\breplayed\x18\r \x01(\x03R\breplayed\x128\n" +
 	"\n" +
-	"oldest_age\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\toldestAge\x12\x1a\n" +
-	"\bsessions\x18\x10 \x01(\x05R\bsessions\x123\n" +
-	"\x15dispatched_partitions\x18\x11 \x01(\x05R\x14dispatchedPartitions\"\xab\x01\n" +
+	"oldest_age\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\toldestAge\x12\x1a\n" +
+	"\bsessions\x18\x0f \x01(\x05R\bsessions\x123\n" +
+	"\x15dispatched_partitions\x18\x10 \x01(\x05R\x14dispatchedPartitions\"\xab\x01\n" +
 	"\n" +
 	"GroupStart\x12B\n" +
 	"\bposition\x18\x01 \x01(\x0e2\x18.parley.v1.StartPositionB\n" +
@@ -5095,14 +5085,14 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x1a\n" +
 	"\bconsumer\x18\x04 \x01(\tR\bconsumer\x12\x16\n" +
 	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x12\n" +
-	"\x04sent\x18\x06 \x01(\tR\x04sent\"\xab\x03\n" +
-	"\x03Job\x12\x1d\n" +
+	"\x04sent\x18\x06 \x01(\tR\x04sent\"\xb3\x03\n" +
+	"\aJobInfo\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x18\n" +
-	"\apayload\x18\x04 \x01(\fR\apayload\x125\n" +
-	"\aheaders\x18\x05 \x03(\v2\x1b.parley.v1.Job.HeadersEntryR\aheaders\x12#\n" +
+	"\apayload\x18\x04 \x01(\fR\apayload\x129\n" +
+	"\aheaders\x18\x05 \x03(\v2\x1f.parley.v1.JobInfo.HeadersEntryR\aheaders\x12#\n" +
 	"\rpayload_bytes\x18\x06 \x01(\x05R\fpayloadBytes\x12=\n" +
 	"\fproduce_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vproduceTime\x125\n" +
 	"\bdue_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\x12-\n" +
@@ -5133,9 +5123,9 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12)\n" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01(\x80\x01R\tmessageId\"2\n" +
-	"\x0eGetJobResponse\x12 \n" +
-	"\x03job\x18\x01 \x01(\v2\x0e.parley.v1.JobR\x03job\"\xad\x02\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x01R\tmessageId\"6\n" +
+	"\x0eGetJobResponse\x12$\n" +
+	"\x03job\x18\x01 \x01(\v2\x12.parley.v1.JobInfoR\x03job\"\xad\x02\n" +
 	"\x0fListJobsRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\x05group\x123\n" +
@@ -5144,9 +5134,9 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x04full\x18\x05 \x01(\bR\x04full\x12$\n" +
 	"\tpage_size\x18\x06 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80@R\tpageToken\"^\n" +
-	"\x10ListJobsResponse\x12\"\n" +
-	"\x04jobs\x18\x01 \x03(\v2\x0e.parley.v1.JobR\x04jobs\x12&\n" +
+	"page_token\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80@R\tpageToken\"b\n" +
+	"\x10ListJobsResponse\x12&\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x12.parley.v1.JobInfoR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb1\x01\n" +
 	"\x10RetryJobsRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
@@ -5342,7 +5332,7 @@ var file_parley_v1_admin_queue_proto_goTypes = []any{
 	(*ListPartitionsRequest)(nil),     // 46: parley.v1.ListPartitionsRequest
 	(*ListPartitionsResponse)(nil),    // 47: parley.v1.ListPartitionsResponse
 	(*PartitionLease)(nil),            // 48: parley.v1.PartitionLease
-	(*Job)(nil),                       // 49: parley.v1.Job
+	(*JobInfo)(nil),                   // 49: parley.v1.JobInfo
 	(*JobInGroup)(nil),                // 50: parley.v1.JobInGroup
 	(*GetJobRequest)(nil),             // 51: parley.v1.GetJobRequest
 	(*GetJobResponse)(nil),            // 52: parley.v1.GetJobResponse
@@ -5365,7 +5355,7 @@ var file_parley_v1_admin_queue_proto_goTypes = []any{
 	(*ReplayDeadLettersResponse)(nil), // 69: parley.v1.ReplayDeadLettersResponse
 	(*PurgeDeadLettersRequest)(nil),   // 70: parley.v1.PurgeDeadLettersRequest
 	(*PurgeDeadLettersResponse)(nil),  // 71: parley.v1.PurgeDeadLettersResponse
-	nil,                               // 72: parley.v1.Job.HeadersEntry
+	nil,                               // 72: parley.v1.JobInfo.HeadersEntry
 	nil,                               // 73: parley.v1.DeadLetter.HeadersEntry
 	(*durationpb.Duration)(nil),       // 74: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),     // 75: google.protobuf.Timestamp
@@ -5417,16 +5407,16 @@ var file_parley_v1_admin_queue_proto_depIdxs = []int32{
 	31, // 42: parley.v1.SetGroupPausedResponse.group:type_name -> parley.v1.Group
 	30, // 43: parley.v1.SeekGroupRequest.start:type_name -> parley.v1.GroupStart
 	48, // 44: parley.v1.ListPartitionsResponse.partitions:type_name -> parley.v1.PartitionLease
-	72, // 45: parley.v1.Job.headers:type_name -> parley.v1.Job.HeadersEntry
-	75, // 46: parley.v1.Job.produce_time:type_name -> google.protobuf.Timestamp
-	75, // 47: parley.v1.Job.due_time:type_name -> google.protobuf.Timestamp
-	50, // 48: parley.v1.Job.groups:type_name -> parley.v1.JobInGroup
+	72, // 45: parley.v1.JobInfo.headers:type_name -> parley.v1.JobInfo.HeadersEntry
+	75, // 46: parley.v1.JobInfo.produce_time:type_name -> google.protobuf.Timestamp
+	75, // 47: parley.v1.JobInfo.due_time:type_name -> google.protobuf.Timestamp
+	50, // 48: parley.v1.JobInfo.groups:type_name -> parley.v1.JobInGroup
 	4,  // 49: parley.v1.JobInGroup.state:type_name -> parley.v1.JobState
 	75, // 50: parley.v1.JobInGroup.since_time:type_name -> google.protobuf.Timestamp
 	75, // 51: parley.v1.JobInGroup.retry_time:type_name -> google.protobuf.Timestamp
-	49, // 52: parley.v1.GetJobResponse.job:type_name -> parley.v1.Job
+	49, // 52: parley.v1.GetJobResponse.job:type_name -> parley.v1.JobInfo
 	4,  // 53: parley.v1.ListJobsRequest.state:type_name -> parley.v1.JobState
-	49, // 54: parley.v1.ListJobsResponse.jobs:type_name -> parley.v1.Job
+	49, // 54: parley.v1.ListJobsResponse.jobs:type_name -> parley.v1.JobInfo
 	59, // 55: parley.v1.ListConsumersResponse.consumers:type_name -> parley.v1.ConsumerInfo
 	5,  // 56: parley.v1.ConsumerInfo.state:type_name -> parley.v1.SessionState
 	75, // 57: parley.v1.ConsumerInfo.since_time:type_name -> google.protobuf.Timestamp

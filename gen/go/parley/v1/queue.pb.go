@@ -402,7 +402,11 @@ type ProduceRequest struct {
 	// each further one. A repeat has the same number and the same messages. The newest number may be
 	// at most 63 higher than that of the oldest request without an answer. Required with
 	// `producer_id`.
-	Sequence      int64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence int64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat
+	// has the same number as the first attempt, so that the server recognises it also after the topic
+	// has got more partitions.
+	RoutedBy      int32 `protobuf:"varint,5,opt,name=routed_by,json=routedBy,proto3" json:"routed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -465,11 +469,21 @@ func (x *ProduceRequest) GetSequence() int64 {
 	return 0
 }
 
+func (x *ProduceRequest) GetRoutedBy() int32 {
+	if x != nil {
+		return x.RoutedBy
+	}
+	return 0
+}
+
 // ProduceResponse is the response of Produce.
 type ProduceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result per message of the request, in the same order.
-	Results       []*ProduceResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*ProduceResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The number of partitions that the producer's next request is to be routed by. 0 if no message
+	// of the request was valid.
+	RoutedBy      int32 `protobuf:"varint,2,opt,name=routed_by,json=routedBy,proto3" json:"routed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -509,6 +523,13 @@ func (x *ProduceResponse) GetResults() []*ProduceResult {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *ProduceResponse) GetRoutedBy() int32 {
+	if x != nil {
+		return x.RoutedBy
+	}
+	return 0
 }
 
 // ProduceResult is the result of one message of a ProduceRequest.
@@ -1622,7 +1643,11 @@ type SessionHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How long ago the nodes that manage the session's deliveries last confirmed that they know of
 	// the contact. The contact of a consumer is confirmed as of this time before the frame.
-	Unconfirmed   *durationpb.Duration `protobuf:"bytes,1,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	Unconfirmed *durationpb.Duration `protobuf:"bytes,1,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	// How long the node had the request of the stream when it made the frame. A consumer counts the
+	// contact from when it made the request, and not from when it read the frame: the frame may have
+	// waited for a process that was stopped.
+	Elapsed       *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1660,6 +1685,13 @@ func (*SessionHeartbeat) Descriptor() ([]byte, []int) {
 func (x *SessionHeartbeat) GetUnconfirmed() *durationpb.Duration {
 	if x != nil {
 		return x.Unconfirmed
+	}
+	return nil
+}
+
+func (x *SessionHeartbeat) GetElapsed() *durationpb.Duration {
+	if x != nil {
+		return x.Elapsed
 	}
 	return nil
 }
@@ -3379,7 +3411,7 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ON_CONFLICT_REJECT\x10\x01\x12\x14\n" +
 	"\x10ON_CONFLICT_KEEP\x10\x02\x12\x17\n" +
-	"\x13ON_CONFLICT_REPLACE\x10\x03\"\xa6\x02\n" +
+	"\x13ON_CONFLICT_REPLACE\x10\x03\"\xcc\x02\n" +
 	"\x0eProduceRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12E\n" +
 	"\bmessages\x18\x02 \x03(\v2\x17.parley.v1.QueueMessageB\x10\xbaH\r\x92\x01\n" +
@@ -3387,9 +3419,11 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\vproducer_id\x18\x03 \x01(\fBS\xbaHP\xba\x01M\n" +
 	"\vproducer_id\x12\x19must be empty or 16 bytes\x1a#size(this) == 0 || size(this) == 16R\n" +
 	"producerId\x12#\n" +
-	"\bsequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bsequence\"E\n" +
+	"\bsequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bsequence\x12$\n" +
+	"\trouted_by\x18\x05 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\broutedBy\"b\n" +
 	"\x0fProduceResponse\x122\n" +
-	"\aresults\x18\x01 \x03(\v2\x18.parley.v1.ProduceResultR\aresults\"\x81\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.parley.v1.ProduceResultR\aresults\x12\x1b\n" +
+	"\trouted_by\x18\x02 \x01(\x05R\broutedBy\"\x81\x01\n" +
 	"\rProduceResult\x128\n" +
 	"\bproduced\x18\x01 \x01(\v2\x1a.parley.v1.ProducedMessageH\x00R\bproduced\x12,\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.parley.v1.ItemErrorH\x00R\x05errorB\b\n" +
@@ -3473,9 +3507,10 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x04lost\x18\x04 \x01(\v2\x19.parley.v1.LostDeliveriesR\x04lost\x127\n" +
 	"\n" +
 	"unanswered\x18\x05 \x03(\v2\x17.parley.v1.SettleResultR\n" +
-	"unanswered\"O\n" +
+	"unanswered\"\x84\x01\n" +
 	"\x10SessionHeartbeat\x12;\n" +
-	"\vunconfirmed\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\vunconfirmed\"\xd9\x01\n" +
+	"\vunconfirmed\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\vunconfirmed\x123\n" +
+	"\aelapsed\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\"\xd9\x01\n" +
 	"\x0eLostDeliveries\x12\x16\n" +
 	"\x06tokens\x18\x01 \x03(\tR\x06tokens\x125\n" +
 	"\x05cause\x18\x02 \x01(\x0e2\x1f.parley.v1.LostDeliveries.CauseR\x05cause\"x\n" +
@@ -3731,64 +3766,65 @@ var file_parley_v1_queue_proto_depIdxs = []int32{
 	21, // 33: parley.v1.SessionStarted.lost:type_name -> parley.v1.LostDeliveries
 	29, // 34: parley.v1.SessionStarted.unanswered:type_name -> parley.v1.SettleResult
 	49, // 35: parley.v1.SessionHeartbeat.unconfirmed:type_name -> google.protobuf.Duration
-	1,  // 36: parley.v1.LostDeliveries.cause:type_name -> parley.v1.LostDeliveries.Cause
-	24, // 37: parley.v1.DeliveryBatch.deliveries:type_name -> parley.v1.Delivery
-	48, // 38: parley.v1.Delivery.headers:type_name -> parley.v1.Delivery.HeadersEntry
-	50, // 39: parley.v1.Delivery.produce_time:type_name -> google.protobuf.Timestamp
-	49, // 40: parley.v1.Delivery.timeout:type_name -> google.protobuf.Duration
-	49, // 41: parley.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	49, // 42: parley.v1.ReceiveRequest.ack_timeout:type_name -> google.protobuf.Duration
-	24, // 43: parley.v1.ReceiveResponse.deliveries:type_name -> parley.v1.Delivery
-	29, // 44: parley.v1.AckResponse.results:type_name -> parley.v1.SettleResult
-	51, // 45: parley.v1.SettleResult.error:type_name -> parley.v1.ItemError
-	31, // 46: parley.v1.NackRequest.items:type_name -> parley.v1.NackItem
-	32, // 47: parley.v1.NackItem.retry:type_name -> parley.v1.NackRetry
-	33, // 48: parley.v1.NackItem.dead_letter:type_name -> parley.v1.NackDeadLetter
-	34, // 49: parley.v1.NackItem.release:type_name -> parley.v1.NackRelease
-	49, // 50: parley.v1.NackRetry.delay:type_name -> google.protobuf.Duration
-	29, // 51: parley.v1.NackResponse.results:type_name -> parley.v1.SettleResult
-	37, // 52: parley.v1.ExtendRequest.deliveries:type_name -> parley.v1.DeliveryTokens
-	38, // 53: parley.v1.ExtendRequest.all:type_name -> parley.v1.AllDeliveries
-	49, // 54: parley.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
-	29, // 55: parley.v1.ExtendResponse.results:type_name -> parley.v1.SettleResult
-	50, // 56: parley.v1.UpdateSessionResponse.expire_time:type_name -> google.protobuf.Timestamp
-	14, // 57: parley.v1.StreamingConsumeRequest.start:type_name -> parley.v1.ConsumeRequest
-	27, // 58: parley.v1.StreamingConsumeRequest.ack:type_name -> parley.v1.AckRequest
-	30, // 59: parley.v1.StreamingConsumeRequest.nack:type_name -> parley.v1.NackRequest
-	36, // 60: parley.v1.StreamingConsumeRequest.extend:type_name -> parley.v1.ExtendRequest
-	40, // 61: parley.v1.StreamingConsumeRequest.update:type_name -> parley.v1.UpdateSessionRequest
-	42, // 62: parley.v1.StreamingConsumeRequest.leave:type_name -> parley.v1.LeaveRequest
-	18, // 63: parley.v1.StreamingConsumeResponse.consume:type_name -> parley.v1.ConsumeResponse
-	46, // 64: parley.v1.StreamingConsumeResponse.results:type_name -> parley.v1.RequestResults
-	29, // 65: parley.v1.RequestResults.results:type_name -> parley.v1.SettleResult
-	51, // 66: parley.v1.RequestResults.error:type_name -> parley.v1.ItemError
-	4,  // 67: parley.v1.QueueService.Produce:input_type -> parley.v1.ProduceRequest
-	8,  // 68: parley.v1.QueueService.CancelMessages:input_type -> parley.v1.CancelMessagesRequest
-	11, // 69: parley.v1.QueueService.RescheduleMessages:input_type -> parley.v1.RescheduleMessagesRequest
-	14, // 70: parley.v1.QueueService.Consume:input_type -> parley.v1.ConsumeRequest
-	44, // 71: parley.v1.QueueService.StreamingConsume:input_type -> parley.v1.StreamingConsumeRequest
-	25, // 72: parley.v1.QueueService.Receive:input_type -> parley.v1.ReceiveRequest
-	27, // 73: parley.v1.QueueService.Ack:input_type -> parley.v1.AckRequest
-	30, // 74: parley.v1.QueueService.Nack:input_type -> parley.v1.NackRequest
-	36, // 75: parley.v1.QueueService.Extend:input_type -> parley.v1.ExtendRequest
-	40, // 76: parley.v1.QueueService.UpdateSession:input_type -> parley.v1.UpdateSessionRequest
-	42, // 77: parley.v1.QueueService.Leave:input_type -> parley.v1.LeaveRequest
-	5,  // 78: parley.v1.QueueService.Produce:output_type -> parley.v1.ProduceResponse
-	9,  // 79: parley.v1.QueueService.CancelMessages:output_type -> parley.v1.CancelMessagesResponse
-	12, // 80: parley.v1.QueueService.RescheduleMessages:output_type -> parley.v1.RescheduleMessagesResponse
-	18, // 81: parley.v1.QueueService.Consume:output_type -> parley.v1.ConsumeResponse
-	45, // 82: parley.v1.QueueService.StreamingConsume:output_type -> parley.v1.StreamingConsumeResponse
-	26, // 83: parley.v1.QueueService.Receive:output_type -> parley.v1.ReceiveResponse
-	28, // 84: parley.v1.QueueService.Ack:output_type -> parley.v1.AckResponse
-	35, // 85: parley.v1.QueueService.Nack:output_type -> parley.v1.NackResponse
-	39, // 86: parley.v1.QueueService.Extend:output_type -> parley.v1.ExtendResponse
-	41, // 87: parley.v1.QueueService.UpdateSession:output_type -> parley.v1.UpdateSessionResponse
-	43, // 88: parley.v1.QueueService.Leave:output_type -> parley.v1.LeaveResponse
-	78, // [78:89] is the sub-list for method output_type
-	67, // [67:78] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	49, // 36: parley.v1.SessionHeartbeat.elapsed:type_name -> google.protobuf.Duration
+	1,  // 37: parley.v1.LostDeliveries.cause:type_name -> parley.v1.LostDeliveries.Cause
+	24, // 38: parley.v1.DeliveryBatch.deliveries:type_name -> parley.v1.Delivery
+	48, // 39: parley.v1.Delivery.headers:type_name -> parley.v1.Delivery.HeadersEntry
+	50, // 40: parley.v1.Delivery.produce_time:type_name -> google.protobuf.Timestamp
+	49, // 41: parley.v1.Delivery.timeout:type_name -> google.protobuf.Duration
+	49, // 42: parley.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	49, // 43: parley.v1.ReceiveRequest.ack_timeout:type_name -> google.protobuf.Duration
+	24, // 44: parley.v1.ReceiveResponse.deliveries:type_name -> parley.v1.Delivery
+	29, // 45: parley.v1.AckResponse.results:type_name -> parley.v1.SettleResult
+	51, // 46: parley.v1.SettleResult.error:type_name -> parley.v1.ItemError
+	31, // 47: parley.v1.NackRequest.items:type_name -> parley.v1.NackItem
+	32, // 48: parley.v1.NackItem.retry:type_name -> parley.v1.NackRetry
+	33, // 49: parley.v1.NackItem.dead_letter:type_name -> parley.v1.NackDeadLetter
+	34, // 50: parley.v1.NackItem.release:type_name -> parley.v1.NackRelease
+	49, // 51: parley.v1.NackRetry.delay:type_name -> google.protobuf.Duration
+	29, // 52: parley.v1.NackResponse.results:type_name -> parley.v1.SettleResult
+	37, // 53: parley.v1.ExtendRequest.deliveries:type_name -> parley.v1.DeliveryTokens
+	38, // 54: parley.v1.ExtendRequest.all:type_name -> parley.v1.AllDeliveries
+	49, // 55: parley.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
+	29, // 56: parley.v1.ExtendResponse.results:type_name -> parley.v1.SettleResult
+	50, // 57: parley.v1.UpdateSessionResponse.expire_time:type_name -> google.protobuf.Timestamp
+	14, // 58: parley.v1.StreamingConsumeRequest.start:type_name -> parley.v1.ConsumeRequest
+	27, // 59: parley.v1.StreamingConsumeRequest.ack:type_name -> parley.v1.AckRequest
+	30, // 60: parley.v1.StreamingConsumeRequest.nack:type_name -> parley.v1.NackRequest
+	36, // 61: parley.v1.StreamingConsumeRequest.extend:type_name -> parley.v1.ExtendRequest
+	40, // 62: parley.v1.StreamingConsumeRequest.update:type_name -> parley.v1.UpdateSessionRequest
+	42, // 63: parley.v1.StreamingConsumeRequest.leave:type_name -> parley.v1.LeaveRequest
+	18, // 64: parley.v1.StreamingConsumeResponse.consume:type_name -> parley.v1.ConsumeResponse
+	46, // 65: parley.v1.StreamingConsumeResponse.results:type_name -> parley.v1.RequestResults
+	29, // 66: parley.v1.RequestResults.results:type_name -> parley.v1.SettleResult
+	51, // 67: parley.v1.RequestResults.error:type_name -> parley.v1.ItemError
+	4,  // 68: parley.v1.QueueService.Produce:input_type -> parley.v1.ProduceRequest
+	8,  // 69: parley.v1.QueueService.CancelMessages:input_type -> parley.v1.CancelMessagesRequest
+	11, // 70: parley.v1.QueueService.RescheduleMessages:input_type -> parley.v1.RescheduleMessagesRequest
+	14, // 71: parley.v1.QueueService.Consume:input_type -> parley.v1.ConsumeRequest
+	44, // 72: parley.v1.QueueService.StreamingConsume:input_type -> parley.v1.StreamingConsumeRequest
+	25, // 73: parley.v1.QueueService.Receive:input_type -> parley.v1.ReceiveRequest
+	27, // 74: parley.v1.QueueService.Ack:input_type -> parley.v1.AckRequest
+	30, // 75: parley.v1.QueueService.Nack:input_type -> parley.v1.NackRequest
+	36, // 76: parley.v1.QueueService.Extend:input_type -> parley.v1.ExtendRequest
+	40, // 77: parley.v1.QueueService.UpdateSession:input_type -> parley.v1.UpdateSessionRequest
+	42, // 78: parley.v1.QueueService.Leave:input_type -> parley.v1.LeaveRequest
+	5,  // 79: parley.v1.QueueService.Produce:output_type -> parley.v1.ProduceResponse
+	9,  // 80: parley.v1.QueueService.CancelMessages:output_type -> parley.v1.CancelMessagesResponse
+	12, // 81: parley.v1.QueueService.RescheduleMessages:output_type -> parley.v1.RescheduleMessagesResponse
+	18, // 82: parley.v1.QueueService.Consume:output_type -> parley.v1.ConsumeResponse
+	45, // 83: parley.v1.QueueService.StreamingConsume:output_type -> parley.v1.StreamingConsumeResponse
+	26, // 84: parley.v1.QueueService.Receive:output_type -> parley.v1.ReceiveResponse
+	28, // 85: parley.v1.QueueService.Ack:output_type -> parley.v1.AckResponse
+	35, // 86: parley.v1.QueueService.Nack:output_type -> parley.v1.NackResponse
+	39, // 87: parley.v1.QueueService.Extend:output_type -> parley.v1.ExtendResponse
+	41, // 88: parley.v1.QueueService.UpdateSession:output_type -> parley.v1.UpdateSessionResponse
+	43, // 89: parley.v1.QueueService.Leave:output_type -> parley.v1.LeaveResponse
+	79, // [79:90] is the sub-list for method output_type
+	68, // [68:79] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_queue_proto_init() }

@@ -20,8 +20,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
 // patience is the maximum duration of one scenario.
@@ -37,8 +37,8 @@ type Target struct {
 	// It must be safe for concurrent use.
 	Token func(userID string, actions ...string) string
 	// Unsupported lists the unary methods that the server does not implement, in the form
-	// AdminService/UpdateTopic. Each must fail as unimplemented, with an error that contains
-	// "AdminService/UpdateTopic is not supported".
+	// AdminService/KickUser. Each must fail as unimplemented, with an error that contains
+	// "AdminService/KickUser is not supported".
 	Unsupported []string
 	// Presence reports whether the server implements PresenceService, with the login policy that
 	// allows all devices. Without it, the scenarios of presence do not run.
@@ -121,7 +121,17 @@ func scenarios() map[string]func(*env) {
 		"consume":                          consume,
 		"settle again":                     settleAgain,
 		"retries":                          retries,
-		"credits":                          credits,
+		"order of a key":                   order,
+		"limits of a session":              limits,
+		"cancel what waits":                cancelWaiting,
+		"unique keys":                      uniqueKeys,
+		"sequences of a producer":          sequences,
+		"time to live":                     timeToLive,
+		"resumed sessions":                 resumed,
+		"heartbeats of a session":          heartbeats,
+		"exclusive group":                  exclusive,
+		"receive":                          receiving,
+		"jobs and consumers":               jobs,
 		"leave":                            leave,
 		"lost consumer":                    lostConsumer,
 		"ack timeout":                      ackTimeout,

@@ -12,7 +12,7 @@ import (
 func signOut(e *env) {
 	room, topic := e.name("room"), e.name("topic")
 	e.no(errOf(e.ann.admin.CreateTopic(e.ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})))
-	e.no(errOf(e.ann.admin.CreateGroup(e.ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: "g"})))
+	e.no(errOf(e.ann.admin.CreateGroup(e.ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: &parleyv1.Group{Name: "g"}})))
 	user := e.as(e.name("leaver"))
 	ctx, cancel := context.WithCancel(e.ctx)
 	e.Cleanup(cancel)
@@ -23,9 +23,12 @@ func signOut(e *env) {
 	presence, err := user.presence.Connect(ctx, &parleyv1.ConnectRequest{Platform: parleyv1.Platform_PLATFORM_WEB, DeviceId: "d"})
 	e.no(err)
 	e.opened(presence, cancel, func() *parleyv1.StreamInfo { return presence.Msg().GetInfo().GetStream() })
-	deliveries, err := user.queues.Consume(ctx, &parleyv1.ConsumeRequest{Topic: topic, Group: "g", Consumer: "c", MaxMessages: 1})
+	deliveries, err := user.queues.Consume(ctx, &parleyv1.ConsumeRequest{Topics: []string{topic}, Group: "g", Consumer: "c"})
 	e.no(err)
-	e.opened(deliveries, cancel, func() *parleyv1.StreamInfo { return deliveries.Msg().GetInfo() })
+	e.opened(deliveries, cancel, func() *parleyv1.StreamInfo {
+		first := deliveries.Msg().GetStarted()
+		return &parleyv1.StreamInfo{StreamId: first.GetSessionId(), HeartbeatInterval: first.GetHeartbeatInterval()}
+	})
 
 	e.no(errOf(user.presence.SignOut(e.ctx, &parleyv1.SignOutRequest{})))
 	revoked := refusal{connect.CodeUnauthenticated, "TOKEN_REVOKED", "", 0}

@@ -175,7 +175,7 @@ func (r *consumeReader) sessionRequest(w *clusterv1.ConsumeSessionRequest) consu
 		AckTimeout: time.Duration(w.GetAckTimeoutNs()),
 		Update: consume.Update{
 			Concurrency: int(u.GetConcurrency()), MaxInFlight: int(u.GetMaxInFlight()), MaxBytes: u.GetMaxBytes(),
-			Renew: u.GetRenew(), Expires: timeFromWire(u.GetExpiresUs()),
+			Renewal: renewalFromWire(u.GetRenewal()),
 		},
 		Resumes: w.GetResumes(),
 	}
@@ -187,10 +187,24 @@ func sessionRequestToWire(r *consume.SessionRequest) *clusterv1.ConsumeSessionRe
 		Group: r.Group, Session: r.Session, Call: uint32(r.Call), AckTimeoutNs: int64(r.AckTimeout),
 		Update: &clusterv1.ConsumeUpdate{
 			Concurrency: int64(u.Concurrency), MaxInFlight: int64(u.MaxInFlight), MaxBytes: u.MaxBytes,
-			Renew: u.Renew, ExpiresUs: timeToWire(u.Expires),
+			Renewal: renewalToWire(u.Renewal),
 		},
 		Resumes: r.Resumes,
 	}
+}
+
+func renewalFromWire(w *clusterv1.ConsumeRenewal) *consume.Renewal {
+	if w == nil {
+		return nil
+	}
+	return &consume.Renewal{Key: w.GetKey(), IssuedAt: timeFromWire(w.GetIssuedUs()), Expires: timeFromWire(w.GetExpiresUs())}
+}
+
+func renewalToWire(r *consume.Renewal) *clusterv1.ConsumeRenewal {
+	if r == nil {
+		return nil
+	}
+	return &clusterv1.ConsumeRenewal{Key: r.Key, IssuedUs: timeToWire(r.IssuedAt), ExpiresUs: timeToWire(r.Expires)}
 }
 
 func sessionInfoToWire(s qlog.SessionInfo) *clusterv1.ConsumeSessionInfo {

@@ -16,6 +16,8 @@ type OpenRequest struct {
 	// AckTimeout is how long a delivery lasts without extension; 0 means the group's.
 	AckTimeout   time.Duration
 	ReportsBegun bool
+	// OnRenewal is called with each token that replaces the stream's. It must not block. Nil does nothing.
+	OnRenewal func(Renewal)
 	// Resume continues a session instead of starting one.
 	Resume *Resume
 }
@@ -57,9 +59,15 @@ type Extension struct {
 type Update struct {
 	Concurrency, MaxInFlight int
 	MaxBytes                 int64
-	// Renew: Expires is when the session's stream ends, zero for never.
-	Renew   bool
-	Expires time.Time
+	// Renewal is the token that replaces that of the session's stream; nil for none.
+	Renewal *Renewal
+}
+
+// Renewal describes a token of the session's subject. Key and IssuedAt are those of ident.Principal, by
+// which the token can be revoked. Expires is when it expires, zero for never.
+type Renewal struct {
+	Key               string
+	IssuedAt, Expires time.Time
 }
 
 // ReceiveRequest asks for messages in one call.

@@ -14,8 +14,12 @@ import (
 const (
 	// routeTime bounds how long a call looks for the holder of a partition. A takeover takes as long.
 	routeTime = 6 * time.Second
-	// routeAgain is the wait before a call asks the next holder.
-	routeAgain = 50 * time.Millisecond
+	// releaseTime bounds how long a holder is looked for to give back what a consumer never got. Nobody
+	// waits for that, and without it the delivery lasts until its ack timeout.
+	releaseTime = 10 * time.Minute
+	// routeAgain is the wait before a call asks the next holder. It grows up to routeLongest.
+	routeAgain   = 50 * time.Millisecond
+	routeLongest = 250 * time.Millisecond
 	// resumeWait bounds how long a resumed stream waits for the results of unanswered verdicts.
 	resumeWait = time.Second
 )
@@ -127,6 +131,8 @@ type errand struct {
 	// node.
 	until time.Time
 	here  bool
+	// failures counts how often it was routed anew.
+	failures int
 	// tried: an earlier holder may have executed it without an answer.
 	tried bool
 }
@@ -178,10 +184,8 @@ func (e *engine) route(now time.Time, x *errand) {
 
 // send asks another node to execute an errand.
 func (e *engine) send(x *errand, node string) {
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		results, err := x.task.remote(call, e, node, x.items)
-		cancel()
+	e.background(func(ctx context.Context) {
+		results, err := x.task.remote(ctx, e, node, x.items)
 		if err == nil && len(results) != len(x.items) {
 			err = outcomeUnknown(nil)
 		}
@@ -215,12 +219,13 @@ func unsettled(err error) bool {
 // again routes items of an errand anew, a little later. Tried: they may have been executed.
 func (e *engine) again(now time.Time, x *errand, err error, tried bool, items ...int) {
 	next := *x
-	next.items, next.tried = items, x.tried || tried
-	if x.here || !now.Add(routeAgain).Before(x.until) {
+	next.items, next.tried, next.failures = items, x.tried || tried, x.failures+1
+	wait := min(routeAgain<<min(x.failures, 8), routeLongest)
+	if x.here || !now.Add(wait).Before(x.until) {
 		e.fail(&next, err)
 		return
 	}
-	e.postAfter(routeAgain, func(now time.Time) { e.route(now, &next) })
+	e.postAfter(wait, func(now time.Time) { e.route(now, &next) })
 }
 
 // fail ends an errand with an error for each item.
@@ -357,11 +362,9 @@ type retryTask struct {
 
 func (t *retryTask) local(now time.Time, h *holder, x *errand) {
 	for _, i := range x.items {
-		if h.d.Retry(now, t.ids[i]) {
-			h.e.answer(x, i, nil)
-		} else {
-			h.e.answer(x, i, errNotRetrying)
-		}
+		p := &pending{x, i}
+		h.calls[p] = true
+		h.d.Retry(now, dispatch.RetryNow{ID: t.ids[i], Token: p})
 	}
 }
 

@@ -26,7 +26,7 @@ const cancelGroups = 8
 func (s *Service) Cancel(ctx context.Context, t *qlog.Topic, number int, ids []qlog.ID) ([]error, error) {
 	results := make([]error, len(ids))
 	for i := range results {
-		results[i] = fault.New(fault.NotFound, fault.MessageNotFound, "no message with this id waits")
+		results[i] = noMessage("no message with this id waits")
 	}
 	for first := 0; first < len(ids); {
 		entries, looked, err := s.cfg.Entries.EntriesAt(ctx, t.Ref(number), ids[first:])
@@ -92,8 +92,15 @@ func (s *Service) cancelAll(ctx context.Context, t *qlog.Topic, number int, item
 			}
 		}
 		if results[i] == nil && !cancelled {
-			results[i] = fault.New(fault.NotFound, fault.MessageNotFound, "every group has settled the message")
+			results[i] = noMessage("every group has settled the message")
 		}
 	}
 	return results
+}
+
+// noMessage is the result for a message that cannot be cancelled any more.
+func noMessage(text string) error {
+	f := fault.New(fault.NotFound, fault.MessageNotFound, "%s", text)
+	f.Field = "message_id"
+	return f
 }

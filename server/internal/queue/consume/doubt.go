@@ -12,19 +12,23 @@ const (
 	unreachable = 5 * time.Second
 )
 
-// beginDoubt decides for how long entries are in doubt: until every node with sessions of the group has
-// reported, and consumers of nodes that died had the time to resume.
+// beginDoubt decides for how long entries are in doubt: until every node has reported, and consumers of nodes that died had the time to resume.
 func (h *holder) beginDoubt(now time.Time) {
 	t := h.e.topic(h.ref.Topic)
 	grace := h.e.groupGrace(t)
 	h.awaited, h.deathsUntil = map[string]bool{}, time.Time{}
+	if h.e.svc.cfg.Peers != nil {
+		for _, node := range h.e.svc.cfg.Fleet.Others() {
+			h.awaited[node] = true // also if its first session of the group came after the review
+		}
+	}
 	for _, m := range t.members {
 		if m.node == h.e.svc.cfg.Node {
 			continue
 		}
 		until := h.e.svc.cfg.Fleet.Until(m.node)
 		switch {
-		case until.After(now):
+		case until.After(now), until.IsZero(): // alive, or so new that it was not heard of
 			if h.e.svc.cfg.Peers != nil {
 				h.awaited[m.node] = true
 			}
@@ -73,24 +77,18 @@ func (h *holder) nextDoubt(now time.Time) time.Time {
 	}
 }
 
-// announce tells the other nodes who holds the lease.
+// announce tells the other nodes that this one holds the lease.
 func (h *holder) announce(now time.Time) {
 	h.announced = now
-	if h.e.svc.cfg.Peers == nil {
-		return
-	}
-	n := HolderNotice{Lease{h.ref.Topic, h.ref.Partition, h.epoch}, h.ref.Group, h.e.svc.cfg.Node}
-	if err := h.e.svc.cfg.Peers.AnnounceHolder(n); err != nil {
-		h.e.trouble("announce", err)
-	}
+	h.tell(h.e.svc.cfg.Node)
 }
 
-// announceRelease tells the other nodes that the lease is free.
-func (h *holder) announceRelease() {
+// tell tells the other nodes who holds the lease; node is empty if it was released.
+func (h *holder) tell(node string) {
 	if h.e.svc.cfg.Peers == nil {
 		return
 	}
-	n := HolderNotice{Lease: Lease{h.ref.Topic, h.ref.Partition, h.epoch}, Group: h.ref.Group}
+	n := HolderNotice{Lease{h.ref.Topic, h.ref.Partition, h.epoch}, h.ref.Group, node}
 	if err := h.e.svc.cfg.Peers.AnnounceHolder(n); err != nil {
 		h.e.trouble("announce", err)
 	}

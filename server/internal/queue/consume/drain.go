@@ -90,7 +90,7 @@ func (e *engine) mustReport() bool {
 
 // mayRetire reports whether the engine has had nothing to do for a while.
 func (e *engine) mayRetire(now time.Time) bool {
-	if len(e.sessions)+len(e.remotes)+len(e.holders)+len(e.topics)+len(e.peers) > 0 {
+	if len(e.sessions)+len(e.moved)+len(e.remotes)+len(e.holders)+len(e.topics)+len(e.peers) > 0 {
 		e.idleSince = time.Time{}
 		return false
 	}

@@ -37,6 +37,8 @@ type engine struct {
 
 	// The engine's goroutine owns the fields below.
 	sessions map[string]*session
+	// moved are sessions that other nodes have now: see handOver.
+	moved map[string]*session
 	// remotes are sessions of other nodes, peers the nodes, seen the deliveries that came from them.
 	remotes  map[string]*remoteSession
 	peers    map[string]*peer
@@ -58,7 +60,7 @@ type engine struct {
 func newEngine(svc *Service, group string, run *lifecycle.Run) *engine {
 	return &engine{
 		svc: svc, group: group, run: run, wake: make(chan struct{}, 1),
-		sessions: map[string]*session{}, remotes: map[string]*remoteSession{}, peers: map[string]*peer{},
+		sessions: map[string]*session{}, moved: map[string]*session{}, remotes: map[string]*remoteSession{}, peers: map[string]*peer{},
 		holders: map[partition]*holder{}, topics: map[string]*topic{},
 	}
 }
@@ -81,6 +83,15 @@ func (e *engine) postAfter(wait time.Duration, fn func(now time.Time)) {
 		return
 	}
 	time.AfterFunc(wait, func() { e.post(fn) })
+}
+
+// background runs fn, one call of the store or of another node, without the engine's goroutine.
+func (e *engine) background(fn func(ctx context.Context)) {
+	e.run.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		fn(ctx)
+	})
 }
 
 // ask has fn called on the engine's goroutine, and returns its result.
@@ -220,7 +231,9 @@ func (e *engine) release(s *session, token Token) {
 		return
 	}
 	// The holder is elsewhere, or is not known yet.
-	e.settle(time.Now(), s.ID, e.svc.cfg.Node, []Settlement{{Token: token, Verdict: dispatch.Release}}, newCall(1))
+	now := time.Now()
+	t := &settleTask{session: s.ID, from: e.svc.cfg.Node, items: []Settlement{{Token: token, Verdict: dispatch.Release}}}
+	e.route(now, &errand{call: newCall(1), task: t, at: token.partition(), items: []int{0}, until: now.Add(releaseTime)})
 }
 
 // lose tells a session about a delivery that it no longer has.

@@ -106,19 +106,23 @@ func waitUntil(t *testing.T, fn func() bool) {
 	}
 }
 
-// TestLostState: a group whose state the store lost is served again soon.
+// TestLostState: a group whose state the store lost is served again soon, and what the holder remembers
+// as acked does not come again.
 func TestLostState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1, 1, nil)
 	s := b.open(b.nodes[0], 1)
 	b.put(0, 1, 0)
-	b.settle(b.nodes[0], s, verdicts([]consume.Delivery{next(t, s)}, dispatch.Ack))
+	acked := next(t, s)
+	b.settle(b.nodes[0], s, verdicts([]consume.Delivery{acked}, dispatch.Ack))
 	if n, err := b.redis.Del(t.Context(), b.prefix+"stream:topic:{orders:0}:g:work").Result(); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	b.put(0, 1, 0)
 	began := time.Now()
-	next(t, s)
+	if d := next(t, s); d.MessageID == acked.MessageID {
+		t.Errorf("%s came again", d.MessageID)
+	}
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("the message came after %v", took)
 	}
@@ -183,4 +187,45 @@ func TestDrainIsQuick(t *testing.T) {
 		}
 		return len(got) == 4
 	})
+}
+
+// TestReadsAreRarer: while the log cannot be read, it is tried more and more rarely.
+func TestReadsAreRarer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 1, nil)
+	s := b.open(b.nodes[0], 1)
+	b.put(0, 1, 0)
+	next(t, s) // the lease is held
+	store := b.nodes[0].store
+	b.put(0, 1, 0)
+	store.away.Store(true)
+	began := time.Now()
+	waitUntil(t, func() bool { return store.reads.Load() > 7 })
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("the log was read eight times within %v", took)
+	}
+	store.away.Store(false)
+}
+
+// TestReleaseAfterCut: what a consumer never got goes to another one also if the holder cannot be reached
+// for longer than a call would look for it.
+func TestReleaseAfterCut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 2, func(g *qlog.Group) { g.ResumeGrace, g.AckTimeout = time.Minute, 2*time.Minute })
+	s := b.open(b.nodes[0], 1)
+	b.open(b.nodes[0], 100)
+	far := b.open(b.nodes[1], 1)
+	waitUntil(t, func() bool { return b.nodes[1].fleet.Alive("node0") })
+	b.put(0, 102, 0)
+	first := next(t, s)
+	waitUntil(t, func() bool {
+		list := b.nodes[1].HandleSessions(t.Context(), "orders", "work")
+		return len(list) == 1 && len(list[0].Held) == 1
+	})
+	b.net.setCut("node0", "node1", true)
+	b.nodes[1].Close(far) // which never read its delivery
+	<-time.After(7 * time.Second)
+	b.net.setCut("node0", "node1", false)
+	b.settle(b.nodes[0], s, verdicts([]consume.Delivery{first}, dispatch.Ack))
+	next(t, s)
 }

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -60,6 +61,7 @@ func (e *engine) tick(now time.Time) time.Time {
 		e.confirm(now, s)
 	}
 	e.losePeersSessions(now)
+	maps.DeleteFunc(e.moved, func(_ string, s *session) bool { return now.Sub(s.contact) >= s.Grace+lostAfter })
 	for node, p := range e.peers {
 		e.report(now, p)
 		if p.idle() && now.Sub(p.asked) > time.Minute && now.Sub(p.heard) > time.Minute {
@@ -152,6 +154,12 @@ func (e *engine) report(now time.Time, p *peer) {
 		r.Sessions = append(r.Sessions, sr)
 		sessions = append(sessions, s)
 	}
+	for _, s := range e.moved {
+		if sr := (SessionReport{SessionProfile: s.SessionProfile, State: Detached, ContactAge: now.Sub(s.contact)}); s.heldOf(complete, &sr) {
+			r.Sessions = append(r.Sessions, sr)
+			sessions = append(sessions, s)
+		}
+	}
 	if !due || now.Sub(p.asked) < tickEvery/2 && len(p.complete) == 0 {
 		return
 	}
@@ -160,16 +168,14 @@ func (e *engine) report(now time.Time, p *peer) {
 	for _, s := range sessions {
 		delete(s.tell, p.node)
 	}
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		answer, err := e.svc.cfg.Peers.Report(call, p.node, r)
+	e.background(func(ctx context.Context) {
+		answer, err := e.svc.cfg.Peers.Report(ctx, p.node, r)
 		e.post(func(now time.Time) {
 			p.reporting = false
 			if err != nil || len(answer.Sessions) != len(r.Sessions) {
 				e.trouble("report", err)
 				for _, s := range sessions {
-					s.tell[p.node] = true
+					s.tell[p.node] = true // of one that moved nothing comes of it
 				}
 				return
 			}
@@ -178,6 +184,16 @@ func (e *engine) report(now time.Time, p *peer) {
 			e.reported(now, p, sessions, answer.Sessions[gone:])
 		})
 	})
+}
+
+// heldOf adds what the session has of the partitions to a report, and reports whether that is anything.
+func (s *session) heldOf(partitions map[partition]bool, sr *SessionReport) bool {
+	for token, d := range s.held {
+		if partitions[token.partition()] {
+			sr.Deliveries = append(sr.Deliveries, HeldDelivery{token, d.begun})
+		}
+	}
+	return len(sr.Deliveries) > 0
 }
 
 // heldBy returns the other node that holds the lease of a delivery's partition, as far as is known.
@@ -214,13 +230,17 @@ func (e *engine) reported(now time.Time, p *peer, sessions []*session, answers [
 }
 
 // handOver ends the stream of a session that a later stream on another node has. That node reports
-// what it holds.
+// what it holds. A new holder may have heard from that node before the session came to it; so this
+// node goes on to name the session's deliveries in complete reports, for as long as the session could
+// be without contact. A holder that knows the later stream ignores it.
 func (e *engine) handOver(now time.Time, s *session) {
 	e.unsend(s)
 	if s.stream != nil {
 		s.stream.end(superseded())
 	}
 	e.forget(now, s)
+	s.contact = now
+	e.moved[s.ID] = s
 	e.serving(func(h *holder) { h.d.Detach(s.ID) })
 	e.remotes[s.ID] = &remoteSession{SessionProfile: s.SessionProfile, state: Detached, contact: now}
 }
@@ -228,10 +248,8 @@ func (e *engine) handOver(now time.Time, s *session) {
 // supersede tells the other nodes that this one has the session.
 func (e *engine) supersede(s *session) {
 	r := SessionRequest{Group: e.group, Session: s.ID, Call: Supersede, Resumes: s.Resumes}
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		if _, _, err := e.svc.cfg.Peers.Session(call, r); err != nil {
+	e.background(func(ctx context.Context) {
+		if _, _, err := e.svc.cfg.Peers.Session(ctx, r); err != nil {
 			e.post(func(time.Time) { e.trouble("supersede", err) }) // the holders tell it too
 		}
 	})
@@ -304,10 +322,8 @@ func (e *engine) offered(now time.Time, n SpareNotice) {
 	if len(takers) == 0 {
 		return
 	}
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		got, err := e.svc.cfg.Peers.Take(call, n.Node, r)
+	e.background(func(ctx context.Context) {
+		got, err := e.svc.cfg.Peers.Take(ctx, n.Node, r)
 		e.post(func(time.Time) {
 			for i, s := range takers {
 				if err != nil || len(got) != len(takers) {

@@ -48,9 +48,11 @@ type holder struct {
 	calls map[*pending]bool
 	// counts is nil if nothing is counted.
 	counts *holding
-	// looking: a look for the newest position is under way; again: another one was asked for.
-	looking, again bool
-	nextLook       time.Time
+	// looking: a look for the newest position is under way.
+	looking  bool
+	nextLook time.Time
+	// readFailures and rereadFailures count those in a row.
+	readFailures, rereadFailures int
 	// spare is how many messages other nodes could have.
 	spare int
 	// waiting are errands that came while the state was read.
@@ -76,23 +78,26 @@ func (h *holder) load(ctx context.Context, expected int64) (
 	state qlog.State, chunks map[int64]string, rows map[qlog.ID]qlog.Row, err error,
 ) {
 	store := h.e.svc.cfg.Store
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	state, err = store.Acquire(call, h.ref, h.e.svc.cfg.Node, expected)
-	cancel()
+	once := func(fn func(ctx context.Context)) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		fn(call)
+	}
+	once(func(ctx context.Context) { state, err = store.Acquire(ctx, h.ref, h.e.svc.cfg.Node, expected) })
 	chunks, rows = map[int64]string{}, map[qlog.ID]qlog.Row{}
 	for cursor, more := uint64(0), true; err == nil && more; more = cursor != 0 {
-		var page map[int64]string
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		page, cursor, err = store.Open(call, h.ref, cursor)
-		cancel()
-		maps.Copy(chunks, page)
+		once(func(ctx context.Context) {
+			var page map[int64]string
+			page, cursor, err = store.Open(ctx, h.ref, cursor)
+			maps.Copy(chunks, page)
+		})
 	}
 	for cursor, more := uint64(0), true; err == nil && more; more = cursor != 0 {
-		var page map[qlog.ID]qlog.Row
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		page, cursor, err = store.Rows(call, h.ref, cursor)
-		cancel()
-		maps.Copy(rows, page)
+		once(func(ctx context.Context) {
+			var page map[qlog.ID]qlog.Row
+			page, cursor, err = store.Rows(ctx, h.ref, cursor)
+			maps.Copy(rows, page)
+		})
 	}
 	return state, chunks, rows, err
 }
@@ -116,6 +121,7 @@ func (h *holder) loaded(
 	h.counts.hold(true)
 	h.e.topic(h.ref.Topic).learn(now, h.ref.Partition, h.e.svc.cfg.Node, state.Epoch)
 	d.Restore(survivors)
+	d.Hint() // one that came while the state was read had nobody to take it
 	for _, s := range h.e.sessions {
 		for token, held := range s.held {
 			if token.partition() == h.at() {
@@ -186,7 +192,7 @@ func (h *holder) step(now time.Time) time.Time {
 		h.reread(out.Reread)
 	}
 	if out.Released {
-		h.announceRelease()
+		h.tell("")
 		h.end(nil)
 		return time.Time{}
 	}
@@ -257,29 +263,34 @@ func (h *holder) committed(now time.Time, c *qlog.Commit, answer qlog.Committed,
 	case !final:
 		h.d.Freeze(now)
 		h.e.trouble("commit", err)
-	case errors.Is(err, qlog.ErrRolledBack):
-		h.reload()
-	default:
+	case errors.Is(err, qlog.ErrFenced), errors.Is(err, qlog.ErrTooLarge):
 		h.end(err)
+	default:
+		h.reload()
 	}
 }
 
-// reload acquires the lease again, because the store lost writes. What sessions hold they keep.
+// reload acquires the lease again, because the store lost writes, or all that it had of the group. What
+// sessions hold they keep.
 func (h *holder) reload() {
-	survivors := h.d.Survivors()
+	survivors, lost := h.d.Survivors(), h.epoch
 	h.drop(time.Now())
+	h.phase, h.d = loading, nil
+	settings := h.e.topic(h.ref.Topic).settings
 	h.e.run.Go(func(ctx context.Context) {
 		for failures := 0; ; failures++ {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
-			holder, epoch, err := h.e.svc.cfg.Store.Lease(call, h.ref)
+			holder, epoch, err := h.e.lease(call, settings, h.ref.Partition)
 			cancel()
-			if err != nil && !errors.Is(err, qlog.ErrNoGroup) && pause(ctx, failures) == nil {
+			if err != nil && unsettled(err) && !isGone(err) && pause(ctx, failures) == nil {
 				continue
 			}
 			h.e.post(func(time.Time) {
 				switch {
 				case err != nil:
 					h.end(err)
+				case epoch > lost: // it is another group of the name, or another holder's
+					h.end(qlog.ErrFenced)
 				case holder != "" && holder != h.e.svc.cfg.Node && h.e.svc.cfg.Fleet.Alive(holder):
 					h.end(qlog.ErrHeld)
 				default:
@@ -289,72 +300,79 @@ func (h *holder) reload() {
 			return
 		}
 	})
-	h.phase, h.d = loading, nil
+}
+
+// lease returns the holder of a lease and its epoch. It heals the partition if the store lost the
+// group. It is called without the engine's goroutine.
+func (e *engine) lease(ctx context.Context, settings *qlog.Topic, p int) (node string, epoch int64, err error) {
+	ref := qlog.GroupRef{Ref: settings.Ref(p), Group: e.group}
+	node, epoch, err = e.svc.cfg.Store.Lease(ctx, ref)
+	if isGone(err) {
+		if err = e.svc.cfg.Topics.Heal(ctx, settings, p); err == nil {
+			node, epoch, err = e.svc.cfg.Store.Lease(ctx, ref)
+		}
+	}
+	return node, epoch, err
+}
+
+// isGone reports whether the store does not have the topic or the group of a partition.
+func isGone(err error) bool {
+	return errors.Is(err, qlog.ErrNoGroup) || errors.Is(err, qlog.ErrNoTopic)
 }
 
 // read reads a page of the log for the dispatcher.
 func (h *holder) read(r dispatch.Read) {
 	d := h.d
-	h.e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		entries, err := h.e.svc.cfg.Store.Read(call, h.ref.Ref, r.After, r.N)
-		wait := time.Duration(0)
-		if err != nil {
-			wait = firstBackoff
+	h.fetch(&h.readFailures, func(ctx context.Context) ([]qlog.Entry, error) {
+		return h.e.svc.cfg.Store.Read(ctx, h.ref.Ref, r.After, r.N)
+	}, d.ReadFailed, func(now time.Time, entries []qlog.Entry) {
+		if d.Entries(now, entries) != nil {
+			h.reload()
 		}
-		h.e.postAfter(wait, func(now time.Time) {
-			switch {
-			case h.phase != serving || h.d != d:
-			case err != nil:
-				h.e.trouble("read", err)
-				d.ReadFailed()
-			case d.Entries(now, entries) != nil:
-				h.reload()
-			}
-		})
 	})
 }
 
 // reread reads payloads again that the dispatcher had dropped.
 func (h *holder) reread(at []qlog.Pos) {
 	d := h.d
-	h.e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		entries, err := h.e.svc.cfg.Store.ReadEntries(call, h.ref.Ref, at)
-		wait := time.Duration(0)
-		if err != nil {
-			wait = firstBackoff
-		}
-		h.e.postAfter(wait, func(time.Time) {
+	h.fetch(&h.rereadFailures, func(ctx context.Context) ([]qlog.Entry, error) {
+		return h.e.svc.cfg.Store.ReadEntries(ctx, h.ref.Ref, at)
+	}, d.RereadFailed, func(_ time.Time, entries []qlog.Entry) { d.Reread(entries) })
+}
+
+// fetch reads entries, and passes them on while the dispatcher serves. Failures counts those in a row:
+// the more, the later the dispatcher is told of one, which then asks again.
+func (h *holder) fetch(
+	failures *int, read func(ctx context.Context) ([]qlog.Entry, error), failed func(), done func(now time.Time, entries []qlog.Entry),
+) {
+	d := h.d
+	h.e.background(func(ctx context.Context) {
+		entries, err := read(ctx)
+		h.e.post(func(now time.Time) {
 			switch {
 			case h.phase != serving || h.d != d:
 			case err != nil:
 				h.e.trouble("read", err)
-				d.RereadFailed()
+				h.e.postAfter(backoff(*failures), func(time.Time) { failed() })
+				*failures++
 			default:
-				d.Reread(entries)
+				*failures = 0
+				done(now, entries)
 			}
 		})
 	})
 }
 
-// look asks the store for the newest position of the log, after a hint or without one now and then.
+// look asks the store for the newest position of the log, in case a hint was lost or what it was about
+// was trimmed.
 func (h *holder) look(now time.Time) {
-	if h.phase != serving {
-		return
-	}
-	if h.looking {
-		h.again = true
-		return
-	}
-	h.looking, h.again = true, false
 	h.nextLook = now.Add(h.e.lookTime())
-	h.e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		last, err := h.e.svc.cfg.Store.Last(call, h.ref.Ref)
+	if h.looking {
+		return
+	}
+	h.looking = true
+	h.e.background(func(ctx context.Context) {
+		last, err := h.e.svc.cfg.Store.Last(ctx, h.ref.Ref)
 		h.e.post(func(now time.Time) {
 			h.looking = false
 			if h.phase != serving {
@@ -366,9 +384,6 @@ func (h *holder) look(now time.Time) {
 				return
 			}
 			h.d.Seen(last)
-			if h.again {
-				h.look(now)
-			}
 		})
 	})
 }
@@ -413,8 +428,11 @@ func (h *holder) drop(now time.Time) {
 	}
 }
 
-// pause waits before a call is repeated. It fails if ctx ends.
-func pause(ctx context.Context, failures int) error {
+// backoff returns the wait after so many failures and one more.
+func backoff(failures int) time.Duration {
 	most := min(firstBackoff<<min(failures, 8), longestBackoff)
-	return lifecycle.Pause(ctx, most/2+rand.N(most/2))
+	return most/2 + rand.N(most/2)
 }
+
+// pause waits before a call is repeated. It fails if ctx ends.
+func pause(ctx context.Context, failures int) error { return lifecycle.Pause(ctx, backoff(failures)) }

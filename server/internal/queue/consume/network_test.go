@@ -16,6 +16,23 @@ type network struct {
 	nodes map[string]*node
 	// cut are pairs of nodes between which nothing is carried.
 	cut map[[2]string]bool
+	// refuse decides which reports are not carried; nil for none.
+	refuse func(from, to string, r *consume.Report) bool
+}
+
+// refused reports whether a report is not carried.
+func (n *network) refused(from, to string, r *consume.Report) bool {
+	n.mu.Lock()
+	refuse := n.refuse
+	n.mu.Unlock()
+	return refuse != nil && refuse(from, to, r)
+}
+
+// setRefuse sets which reports are not carried.
+func (n *network) setRefuse(refuse func(from, to string, r *consume.Report) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refuse = refuse
 }
 
 func (n *network) add(x *node) {
@@ -88,6 +105,9 @@ func (p *peers) Extend(ctx context.Context, node string, r consume.ExtendRequest
 
 func (p *peers) Report(ctx context.Context, node string, r consume.Report) (consume.ReportAnswer, error) {
 	n, err := p.net.find(p.name, node)
+	if err == nil && p.net.refused(p.name, node, &r) {
+		err = fault.New(fault.Unavailable, fault.StoreUnavailable, "the report is not carried")
+	}
 	if err != nil {
 		return consume.ReportAnswer{}, err
 	}

@@ -38,7 +38,7 @@ func (s *Service) Receive(ctx context.Context, r ReceiveRequest) (received Recei
 	}
 	received.SessionID = s.ids.New(r.Subject, r.Group)
 	st, err := s.streams.Admit(r.Subject, time.Time{}, func(id stream.Identity) *Stream {
-		return newStream(id, received.SessionID, time.Hour)
+		return newStream(id, received.SessionID, time.Hour, &s.unsent)
 	})
 	if err != nil {
 		return received, err

@@ -86,6 +86,8 @@ type flakyStore struct {
 	*redislog.Store
 
 	away atomic.Bool
+	// reads counts those that failed.
+	reads atomic.Int64
 }
 
 var errAway = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is away")
@@ -95,6 +97,14 @@ func (s *flakyStore) Commit(ctx context.Context, ref qlog.GroupRef, c *qlog.Comm
 		return qlog.Committed{}, errAway
 	}
 	return s.Store.Commit(ctx, ref, c)
+}
+
+func (s *flakyStore) Read(ctx context.Context, ref qlog.Ref, after qlog.ID, n int) ([]qlog.Entry, error) {
+	if s.away.Load() {
+		s.reads.Add(1)
+		return nil, errAway
+	}
+	return s.Store.Read(ctx, ref, after, n)
 }
 
 func (s *flakyStore) Lease(ctx context.Context, ref qlog.GroupRef) (string, int64, error) {

@@ -72,6 +72,7 @@ type Service struct {
 	ids     SessionIDs
 	streams *stream.Registry[*Stream]
 	life    lifecycle.Base
+	unsent  unsent
 
 	mu      sync.Mutex     // guards the fields below
 	run     *lifecycle.Run // nil before Start and once the streams have ended
@@ -88,9 +89,20 @@ func New(cfg Config) *Service {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{
+	s := &Service{
 		cfg: cfg, ids: NewSessionIDs(cfg.Secret), engines: map[string]*engine{}, local: map[string]int{},
 		streams: stream.NewRegistry[*Stream](stream.Config{MaxStreams: cfg.MaxStreams, MaxPerSubject: cfg.MaxPerSubject, Plural: "consumers"}),
+	}
+	s.unsent.room = func() { go s.stepAll() } // streams call it while they are locked
+	return s
+}
+
+// stepAll has all engines hand out what they can.
+func (s *Service) stepAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.engines {
+		e.post(func(time.Time) {})
 	}
 }
 
@@ -221,7 +233,9 @@ func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, Started, er
 		started.SessionID = s.ids.New(r.Subject, r.Group)
 	}
 	st, err := s.streams.Admit(r.Subject, r.Expires, func(id stream.Identity) *Stream {
-		return newStream(id, started.SessionID, started.Heartbeat)
+		st := newStream(id, started.SessionID, started.Heartbeat, &s.unsent)
+		st.onRenewal = r.OnRenewal
+		return st
 	})
 	if err != nil {
 		return nil, Started{}, err
@@ -297,12 +311,12 @@ func (s *Service) Close(st *Stream) {
 	if !s.streams.Remove(st.core.ID) {
 		return
 	}
-	group, ok := s.ids.Group(st.ID(), st.core.Subject)
-	if !ok {
-		return
-	}
+	group, _ := s.ids.Group(st.ID(), st.core.Subject)
 	if e := s.existing(group); e != nil {
-		e.post(func(now time.Time) { e.detach(now, st) })
+		e.post(func(now time.Time) {
+			e.detach(now, st)
+			st.takeBack() // what of a session that has ended, or has another stream
+		})
 	}
 }
 

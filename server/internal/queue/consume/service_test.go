@@ -2,6 +2,7 @@ package consume_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -181,5 +182,57 @@ func TestSeekWhileIdle(t *testing.T) {
 	}
 	if again := next(t, s); again.MessageID != d.MessageID {
 		t.Errorf("delivered %+v", again)
+	}
+}
+
+// TestUnsentBytes: a consumer that does not read gets at most 4 MiB, and the rest goes to others. When it
+// reads it gets more.
+func TestUnsentBytes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 1, nil)
+	open := func() *consume.Stream {
+		s, _, err := b.nodes[0].Open(t.Context(), consume.OpenRequest{
+			Subject: "alice", Topics: []string{"orders"}, Group: "work", Consumer: "c", Concurrency: 100, MaxInFlight: 100, MaxBytes: 1 << 30,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	slow := open()
+	const size, all = 200 << 10, 60
+	for range all / 4 {
+		drafts := make([]qlog.Draft, 4)
+		for i := range drafts {
+			drafts[i].Body = body("", strings.Repeat("x", size))
+		}
+		if _, err := b.store.Put(t.Context(), b.topic.Ref(0), b.topic.Bounds, qlog.Put{Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := func() int {
+		for _, s := range b.nodes[0].HandleSessions(t.Context(), "orders", "work") {
+			if s.Session == consume.Digest(slow.ID()) {
+				return len(s.Held)
+			}
+		}
+		return 0
+	}
+	const most = 4 << 20 / size
+	waitUntil(t, func() bool { return held() == most })
+	other := open()
+	var rest []consume.Delivery
+	for len(rest) < all-most {
+		rest = append(rest, nextAll(t, other)...)
+	}
+	if n := held(); n != most {
+		t.Errorf("the slow consumer holds %d messages of 200 KiB", n)
+	}
+	if err := b.nodes[0].Leave(t.Context(), "alice", other.ID()); err != nil {
+		t.Fatal(err)
+	}
+	b.settle(b.nodes[0], other, verdicts(rest, dispatch.Release))
+	for got := 0; got < all; {
+		got += len(nextAll(t, slow))
 	}
 }

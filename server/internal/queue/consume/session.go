@@ -78,9 +78,15 @@ func (s *session) live() bool { return s.state == Attached && s.stream != nil }
 
 // free is how many more messages idle handlers of the session can take, and of how many bytes.
 func (s *session) free() (n int, bytes int64) {
+	if !s.live() {
+		return 0, 0
+	}
+	room := s.stream.room()
+	for _, p := range s.promises {
+		room -= p.bytes
+	}
 	n = min(s.concurrency, s.maxInFlight) - s.budget.Held()
-	bytes = s.maxBytes - s.budget.Bytes()
-	if !s.live() || bytes <= 0 {
+	if bytes = min(s.maxBytes-s.budget.Bytes(), room); bytes <= 0 {
 		return 0, 0
 	}
 	return n, bytes
@@ -189,6 +195,14 @@ func (e *engine) serving(fn func(h *holder)) {
 func (e *engine) add(now time.Time, s *session) {
 	s.confirmed, s.tell = map[string]time.Time{}, map[string]bool{}
 	s.since = now
+	s.budget.Room = func() int64 {
+		if s.stream == nil {
+			return 0
+		}
+		return s.stream.room()
+	}
+	delete(e.moved, s.ID)
+	delete(e.remotes, s.ID) // it came back, and must not be lost for what its earlier node does not report
 	e.sessions[s.ID] = s
 	for _, name := range s.topics {
 		e.topic(name).join(now, s)
@@ -303,7 +317,7 @@ func (e *engine) unsend(s *session) {
 	if s.stream == nil {
 		return
 	}
-	for _, token := range s.stream.unsent() {
+	for _, token := range s.stream.takeBack() {
 		e.release(s, token)
 	}
 }
@@ -403,8 +417,8 @@ func (e *engine) update(s *session, u Update) (expires time.Time) {
 	if s.stream == nil {
 		return expires
 	}
-	if u.Renew {
-		s.stream.renew(u.Expires)
+	if u.Renewal != nil {
+		s.stream.renew(*u.Renewal)
 	}
 	return s.stream.expires()
 }

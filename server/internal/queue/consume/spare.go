@@ -13,9 +13,6 @@ const (
 	unansweredFor = 250 * time.Millisecond
 )
 
-// offer is the latest offer of a topic's messages to other nodes.
-type offer struct{ at time.Time }
-
 // offerSpare offers messages for which this node has no idle handlers to other nodes. It returns when
 // it must be called again, zero for never.
 func (t *topic) offerSpare(now time.Time) time.Time {
@@ -35,11 +32,11 @@ func (t *topic) offerSpare(now time.Time) time.Time {
 	if t.answered {
 		wait = offerEvery
 	}
-	if next := t.offer.at.Add(wait); now.Before(next) {
+	if next := t.offered.Add(wait); now.Before(next) {
 		return next
 	}
-	hopeful := t.answered || now.Sub(t.offer.at) >= unansweredFor
-	t.offer.at, t.answered = now, false
+	hopeful := t.answered || now.Sub(t.offered) >= unansweredFor
+	t.offered, t.answered = now, false
 	n := SpareNotice{Group: t.e.group, Topic: t.name, Node: t.e.svc.cfg.Node, Count: count}
 	if err := t.e.svc.cfg.Peers.OfferSpare(n); err != nil {
 		t.e.trouble("offer", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -67,6 +68,8 @@ type Heartbeat struct {
 	// Unconfirmed is how long ago the lease holders of the session's deliveries last confirmed that
 	// they know of the contact.
 	Unconfirmed time.Duration
+	// Elapsed is how long the stream has lived.
+	Elapsed time.Duration
 }
 
 // Frame is what a stream sends next. One field is set.
@@ -84,12 +87,15 @@ var errLeft = fault.New(fault.FailedPrecondition, fault.SessionLost, "the sessio
 // for concurrent use.
 type Stream struct {
 	session string
+	// onRenewal is OpenRequest.OnRenewal.
+	onRenewal func(Renewal)
 
 	mu   sync.Mutex // guards the fields below
 	core stream.Core
 	// every is the time between two heartbeats, and beat when the latest was sent.
-	every time.Duration
-	beat  time.Time
+	every  time.Duration
+	beat   time.Time
+	opened time.Time
 	// confirmed is as of when the holders of the session's deliveries confirmed the contact; zero if
 	// it needs no confirmation.
 	confirmed time.Time
@@ -97,12 +103,68 @@ type Stream struct {
 	deliveries []Delivery
 	lost       []Lost
 	assigned   []Assignment
+	// bytes are those of deliveries. waiting: the session got none because they are too many.
+	bytes   int64
+	waiting bool
+	unsent  *unsent
+}
+
+const (
+	// maxUnsent bounds the bytes of payload that wait to be sent on all streams of the node, and
+	// maxStreamUnsent those of one. The sessions of streams above get no deliveries.
+	maxUnsent       = 256 << 20
+	maxStreamUnsent = 4 << 20
+)
+
+// unsent counts the bytes that wait to be sent on all streams of a node. Safe for concurrent use.
+type unsent struct {
+	bytes atomic.Int64
+	// waiting: some session got nothing because the bytes are too many.
+	waiting atomic.Bool
+	// room is called when sessions may get deliveries again.
+	room func()
+}
+
+// room returns how many more bytes may wait to be sent.
+func (s *Stream) room() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, all := maxStreamUnsent-s.bytes, maxUnsent-s.unsent.bytes.Load()
+	s.waiting = s.waiting || own < maxStreamUnsent/2
+	if all < maxStreamUnsent {
+		s.unsent.waiting.Store(true)
+	}
+	return min(own, all)
+}
+
+// queue notes that the bytes of deliveries have come (or, less than 0, gone). It is called with mu held.
+func (s *Stream) queue(bytes int64) {
+	s.bytes += bytes
+	all := s.unsent.bytes.Add(bytes)
+	if bytes >= 0 {
+		return
+	}
+	mine := s.waiting && s.bytes <= maxStreamUnsent/2
+	if mine {
+		s.waiting = false
+	}
+	if others := all <= maxUnsent-2*maxStreamUnsent && s.unsent.waiting.Swap(false); mine || others {
+		s.unsent.room()
+	}
+}
+
+func bytesOf(deliveries []Delivery) (n int64) {
+	for i := range deliveries {
+		n += int64(len(deliveries[i].Body))
+	}
+	return n
 }
 
 // newStream creates a live stream. It sends a heartbeat within twice the given time, also if it sends
 // other frames: those do not confirm the contact.
-func newStream(id stream.Identity, session string, heartbeat time.Duration) *Stream {
-	s := &Stream{session: session, every: heartbeat, beat: time.Now()}
+func newStream(id stream.Identity, session string, heartbeat time.Duration, u *unsent) *Stream {
+	now := time.Now()
+	s := &Stream{session: session, every: heartbeat, beat: now, opened: now, unsent: u}
 	s.core = stream.NewCore(id, heartbeat, &s.mu, nil)
 	return s
 }
@@ -141,6 +203,7 @@ func (s *Stream) deliver(deliveries []Delivery) bool {
 		return false
 	}
 	s.deliveries = append(s.deliveries, deliveries...)
+	s.queue(bytesOf(deliveries))
 	s.core.Wake()
 	return true
 }
@@ -160,6 +223,7 @@ func (s *Stream) lose(lost Lost) {
 	for _, d := range s.deliveries {
 		if gone[d.Token] {
 			delete(gone, d.Token)
+			s.queue(-int64(len(d.Body)))
 			continue
 		}
 		kept = append(kept, d)
@@ -194,8 +258,8 @@ func (s *Stream) assign(a Assignment) {
 	s.core.Wake()
 }
 
-// unsent removes the deliveries that were not sent and returns their tokens.
-func (s *Stream) unsent() []Token {
+// takeBack removes the deliveries that were not sent and returns their tokens.
+func (s *Stream) takeBack() []Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tokens := make([]Token, len(s.deliveries))
@@ -203,6 +267,7 @@ func (s *Stream) unsent() []Token {
 		tokens[i] = s.deliveries[i].Token
 	}
 	s.deliveries = nil
+	s.queue(-s.bytes)
 	return tokens
 }
 
@@ -213,11 +278,14 @@ func (s *Stream) end(cause *fault.Error) {
 	s.core.End(cause)
 }
 
-// renew sets when the stream's token expires.
-func (s *Stream) renew(expires time.Time) {
+// renew replaces the stream's token.
+func (s *Stream) renew(r Renewal) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.core.Renew(expires)
+	s.core.Renew(r.Expires)
+	s.mu.Unlock()
+	if s.onRenewal != nil {
+		s.onRenewal(r)
+	}
 }
 
 // Next blocks until there is a frame. The end of the stream is a fault, which comes before what is
@@ -272,10 +340,11 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 
 // heartbeat returns the next heartbeat.
 func (s *Stream) heartbeat(now time.Time) *Heartbeat {
-	if s.confirmed.IsZero() {
-		return &Heartbeat{}
+	h := &Heartbeat{Elapsed: now.Sub(s.opened)}
+	if !s.confirmed.IsZero() {
+		h.Unconfirmed = min(max(0, now.Sub(s.confirmed)), longUnconfirmed)
 	}
-	return &Heartbeat{Unconfirmed: min(max(0, now.Sub(s.confirmed)), longUnconfirmed)}
+	return h
 }
 
 // batch takes the deliveries of one frame from the queue.
@@ -288,6 +357,7 @@ func (s *Stream) batch() []Delivery {
 		n++
 	}
 	batch := s.deliveries[:n:n]
+	s.queue(-bytesOf(batch))
 	if s.deliveries = s.deliveries[n:]; len(s.deliveries) == 0 {
 		s.deliveries = nil
 	}

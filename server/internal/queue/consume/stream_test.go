@@ -13,7 +13,7 @@ import (
 )
 
 func testStream(expires time.Time) *Stream {
-	return newStream(stream.Identity{ID: "s", Subject: "alice", Expires: expires}, "s", time.Second)
+	return newStream(stream.Identity{ID: "s", Subject: "alice", Expires: expires}, "s", time.Second, &unsent{room: func() {}})
 }
 
 func delivery(id, bytes int) Delivery {
@@ -55,11 +55,11 @@ func TestStreamEnds(t *testing.T) {
 		if err != nil || f.Heartbeat == nil || f.Heartbeat.Unconfirmed != 0 {
 			t.Fatalf("after a second: %+v, %v", f, err)
 		}
-		s.renew(time.Now().Add(10 * time.Second))
+		s.renew(Renewal{Expires: time.Now().Add(10 * time.Second)})
 		if f, err = s.Next(t.Context()); err != nil || f.Heartbeat == nil {
 			t.Fatalf("a renewed token: %+v, %v", f, err)
 		}
-		s.renew(time.Now())
+		s.renew(Renewal{Expires: time.Now()})
 		s.deliver([]Delivery{delivery(1, 1), delivery(2, 1)})
 		if _, err = s.Next(t.Context()); !fault.Is(err, fault.TokenExpired) {
 			t.Fatalf("after the token expired: %v", err)
@@ -67,7 +67,7 @@ func TestStreamEnds(t *testing.T) {
 		if s.deliver([]Delivery{delivery(3, 1)}) {
 			t.Error("a stream that ended takes deliveries")
 		}
-		if unsent := s.unsent(); len(unsent) != 2 {
+		if unsent := s.takeBack(); len(unsent) != 2 {
 			t.Errorf("%d deliveries were not sent; want 2", len(unsent))
 		}
 	})

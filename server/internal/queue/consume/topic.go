@@ -42,6 +42,9 @@ type topic struct {
 	// alone: no other living node is among them.
 	members []member
 	alone   bool
+	// strangers are members that were not heard of, with since when that is known: new nodes, or such
+	// that died long ago.
+	strangers map[string]time.Time
 	// leases are the holders of the partitions as far as is known.
 	leases []lease
 	// waiting are errands for partitions without a holder. needed is when a call last was about the
@@ -56,8 +59,8 @@ type topic struct {
 	looked   time.Time
 	unlisten func()
 
-	offer offer
-	// answered: another node took of the latest offer.
+	// offered is when messages were last offered to other nodes. answered: one took some.
+	offered  time.Time
 	answered bool
 	// assigned are the partitions of sessions of an exclusive group, as they were told.
 	assigned map[string][]int
@@ -74,16 +77,16 @@ func (e *engine) topic(name string) *topic {
 	return t
 }
 
-// listen has holders look for messages when a hint arrives.
+// listen has holders read new messages when a hint arrives.
 func (t *topic) listen() {
 	hints := t.e.svc.cfg.Hints
 	if hints == nil {
 		return
 	}
 	cancel, err := hints.Listen(t.name, func(p int) {
-		t.e.post(func(now time.Time) {
-			if h := t.e.holders[partition{t.name, p}]; h != nil {
-				h.look(now)
+		t.e.post(func(time.Time) {
+			if h := t.e.holders[partition{t.name, p}]; h != nil && h.phase == serving {
+				h.d.Hint()
 			}
 		})
 	})
@@ -193,40 +196,6 @@ func (t *topic) wake(now time.Time) {
 	}
 }
 
-// draining is the capacity of a node that stops. It gets no leases, and is still waited for: its
-// sessions have deliveries.
-const draining = -1
-
-// demand is how many messages the topic's sessions handle at a time, or how many sessions there are if
-// each has partitions of its own.
-func (t *topic) demand(now time.Time) (n int) {
-	exclusive := t.exclusive()
-	for s := range t.sessions {
-		switch {
-		case s.Loose || s.state == Leaving && len(s.held) == 0:
-		case exclusive:
-			n++
-		default:
-			n += s.concurrency
-		}
-	}
-	switch {
-	case t.e.draining && (n > 0 || t.capacity != 0):
-		return draining
-	case n == 0 && now.Before(t.claimed) && !t.e.draining:
-		return 1
-	}
-	return n
-}
-
-func (t *topic) exclusive() bool {
-	if t.settings == nil {
-		return false
-	}
-	g := t.settings.Group(t.e.group)
-	return g != nil && g.Mode == qlog.Exclusive
-}
-
 // step begins a review of the leases if one is due, and returns when it is to be called again.
 func (t *topic) step(now time.Time) time.Time {
 	next := t.offerSpare(now)
@@ -238,11 +207,9 @@ func (t *topic) step(now time.Time) time.Time {
 		return earliest(next, t.review)
 	}
 	t.reviewing, t.looked, t.review = true, now, now.Add(reviewEvery)
-	demand, told := t.demand(now), t.capacity
-	t.e.run.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		v, err := t.look(ctx, told, demand)
+	demand, told, gone := t.demand(now), t.capacity, t.gone(now)
+	t.e.background(func(ctx context.Context) {
+		v, err := t.look(ctx, told, demand, gone)
 		v.began = now
 		t.e.post(func(now time.Time) { t.reviewed(now, v, demand, err) })
 	})
@@ -257,9 +224,9 @@ type view struct {
 	members  []member
 }
 
-// look reads the topic, the holders of its leases and the nodes of the group. It is called without
-// the engine's goroutine.
-func (t *topic) look(ctx context.Context, told, demand int) (v view, err error) {
+// look reads the topic, the holders of its leases and the nodes of the group, of which it removes those
+// that are gone. It is called without the engine's goroutine.
+func (t *topic) look(ctx context.Context, told, demand int, gone []string) (v view, err error) {
 	cfg := &t.e.svc.cfg
 	if v.settings, err = cfg.Topics.Topic(ctx, t.name); err != nil {
 		return v, err
@@ -283,12 +250,9 @@ func (t *topic) look(ctx context.Context, told, demand int) (v view, err error) 
 		capacities[cfg.Node] = demand
 	}
 	for node, n := range capacities {
-		if node != cfg.Node && cfg.Fleet.Until(node).IsZero() {
-			// It died long ago. If it was only not heard of yet it writes its capacity again.
-			if cfg.Fleet.MayTakeOver() {
-				if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, node, 0); err != nil {
-					return v, err
-				}
+		if slices.Contains(gone, node) && cfg.Fleet.Until(node).IsZero() {
+			if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, node, 0); err != nil {
+				return v, err
 			}
 			continue
 		}
@@ -296,14 +260,8 @@ func (t *topic) look(ctx context.Context, told, demand int) (v view, err error) 
 	}
 	v.leases = make([]lease, v.settings.Partitions)
 	for p := range v.settings.Partitions {
-		ref := qlog.GroupRef{Ref: v.settings.Ref(p), Group: t.e.group}
 		l := &v.leases[p]
-		l.node, l.epoch, err = cfg.Store.Lease(ctx, ref)
-		if errors.Is(err, qlog.ErrNoGroup) || errors.Is(err, qlog.ErrNoTopic) {
-			if err = cfg.Topics.Heal(ctx, v.settings, p); err == nil {
-				l.node, l.epoch, err = cfg.Store.Lease(ctx, ref)
-			}
-		}
+		l.node, l.epoch, err = t.e.lease(ctx, v.settings, p)
 		if err != nil {
 			return v, err
 		}
@@ -312,7 +270,9 @@ func (t *topic) look(ctx context.Context, told, demand int) (v view, err error) 
 }
 
 func groupGone(topic, group string) *fault.Error {
-	return fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", topic, group)
+	f := fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", topic, group)
+	f.Field = "group"
+	return f
 }
 
 // reviewed acquires and releases leases according to the plan.
@@ -323,6 +283,7 @@ func (t *topic) reviewed(now time.Time, v view, demand int, err error) {
 		return
 	}
 	t.settings, t.capacity, t.members = v.settings, demand, v.members
+	t.meet(now)
 	t.merge(now, v)
 	t.dropForeign()
 	todo := t.plan(v)

@@ -28,6 +28,7 @@ type HeldAnswer struct {
 type claim struct {
 	settlement *Settlement
 	cancel     *Cancellation
+	retry      *RetryNow
 	held       *Held
 }
 
@@ -45,9 +46,6 @@ func (d *Dispatcher) Held(now time.Time, h Held) {
 	settled := j == nil && known && r.gen == h.Gen && r.session == h.Session
 	d.out.Held = append(d.out.Held, HeldAnswer{h, j != nil, settled})
 }
-
-// Loading reports whether entries that may be in doubt are still to be read.
-func (d *Dispatcher) Loading() bool { return d.loading() }
 
 // doubts returns the jobs in doubt, by ID: all, or those of ids.
 func (d *Dispatcher) doubts(ids []qlog.ID) (found []*job) {
@@ -147,12 +145,11 @@ func (d *Dispatcher) recover(now time.Time, e *qlog.Entry) {
 	}
 	delete(d.rows, e.ID)
 	d.open.order = append(d.open.order, e.Pos)
-	kept := *e
-	kept.Body = nil
 	j := &job{
-		Pos: e.Pos, key: d.hash(e.Key), entry: &kept, size: len(e.Body), gen: 1, stored: row.State,
+		Pos: e.Pos, key: d.hash(e.Key), gen: 1, stored: row.State,
 		attempts: row.Attempts, code: row.Code, reason: row.Reason, since: row.Since, claimant: row.Session,
 	}
+	j.describe(e)
 	if known {
 		j.gen = row.Gen
 	}
@@ -238,6 +235,8 @@ func (d *Dispatcher) resolve(now time.Time) {
 				d.Settle(now, *c.settlement)
 			case c.cancel != nil:
 				d.Cancel(now, *c.cancel)
+			case c.retry != nil:
+				d.Retry(now, *c.retry)
 			default:
 				if s := d.sessions[c.held.Session]; s != nil {
 					s.early--

@@ -38,6 +38,7 @@ func (d *Dispatcher) build() *qlog.Commit {
 	}
 	c.Add, d.add = d.add, qlog.Counters{}
 	c.Release = d.mayRelease()
+	c.Unsure = c.Release && d.unsure()
 	d.commit = c
 	return c
 }
@@ -227,6 +228,7 @@ func (d *Dispatcher) send(now time.Time, j *job) {
 		Deadline: now.Add(d.ackTimeout(s)), Timeout: d.timeout(j), Suspect: j.suspect(),
 	})
 	j.body = nil
+	d.handing = append(d.handing, handing{s.Budget, int64(j.size)})
 	j.state, j.since = sent, now
 	j.deadline = d.clock(now).Add(d.ackTimeout(s))
 	if s.ReportsBegun {

@@ -119,10 +119,11 @@ type Dispatcher struct {
 	// to which to read because a cancellation named it. known is up to where all entries are known.
 	read, last, readTo qlog.Pos
 	wish, known        qlog.ID
-	reading            bool
-	page               int
-	largest            []int
-	largestFrom        int64
+	// reading: a page of up to readMax entries is being read; hinted: there may be more than is known.
+	reading, hinted bool
+	page, readMax   int
+	largest         []int
+	largestFrom     int64
 	// rebased: the log uses ordinals again, the next entry has rebase + 1.
 	rebased bool
 	rebase  int64
@@ -148,6 +149,8 @@ type Dispatcher struct {
 	commit  *qlog.Commit
 	leaving []*job
 	owed    []Answer
+	// handing are the deliveries of the next Output, which are staged for their sessions until then.
+	handing []handing
 	// recent are settlements that were accepted, the newer ones first.
 	recent      [2]map[qlog.ID]record
 	recentSince time.Time
@@ -174,7 +177,7 @@ func New(cfg Config, state qlog.State, chunks map[int64]string, rows map[qlog.ID
 			d.open.add(ord)
 		}
 	}
-	if !d.loading() {
+	if !d.Loading() {
 		d.finishLoading()
 	}
 	return d, nil
@@ -235,9 +238,24 @@ func (d *Dispatcher) Step(now time.Time) Output {
 	for _, s := range d.roster {
 		d.out.InFlight += len(s.held)
 	}
+	d.handOut()
 	out := d.out
 	d.out = Output{}
 	return out
+}
+
+// handing is a delivery of so many bytes.
+type handing struct {
+	budget *Budget
+	bytes  int64
+}
+
+// handOut notes that what is sent is not staged any more.
+func (d *Dispatcher) handOut() {
+	for _, h := range d.handing {
+		h.budget.staged -= h.bytes
+	}
+	d.handing = d.handing[:0]
 }
 
 // wake moves entries that are due to their lanes, and ends those whose time to live is over.
@@ -336,7 +354,7 @@ func (d *Dispatcher) Releasing() bool { return d.mode != serving }
 // mayRelease reports whether the lease is to be released and the log has all that the next holder must
 // know.
 func (d *Dispatcher) mayRelease() bool {
-	if d.mode != releasing || d.loading() || len(d.changed)+len(d.survivors) > 0 {
+	if d.mode != releasing || d.Loading() || len(d.changed)+len(d.survivors) > 0 {
 		return false
 	}
 	for _, j := range d.jobs {
@@ -347,6 +365,23 @@ func (d *Dispatcher) mayRelease() bool {
 	return true
 }
 
+// unsure reports whether an entry waits without a row that an earlier holder, which died, may have
+// delivered. The next holder must know that, or it would give the entry the same gen again.
+func (d *Dispatcher) unsure() bool {
+	if d.state.Released {
+		return false
+	}
+	for _, p := range d.open.order {
+		if p.ID > d.loaded.ID {
+			return false
+		}
+		if j := d.jobs[p.ID]; d.open.has(p.Ord) && (j == nil || j.stored == 0) {
+			return true
+		}
+	}
+	return false
+}
+
 // inOrder returns all jobs by ID.
 func (d *Dispatcher) inOrder() []*job {
 	return slices.SortedFunc(maps.Values(d.jobs), func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })
@@ -355,6 +390,7 @@ func (d *Dispatcher) inOrder() []*job {
 // Close takes what the sessions hold out of their Budgets, because another holder counts it now. The
 // Dispatcher must not be used any more.
 func (d *Dispatcher) Close() {
+	d.handOut()
 	for _, s := range d.roster {
 		for _, j := range s.held {
 			s.Budget.count(j, -1)

@@ -13,7 +13,7 @@ func (d *Dispatcher) fill(now time.Time) {
 	if d.cfg.Paused || d.mode != serving {
 		return
 	}
-	if d.loading() && d.cfg.Order != OrderNone {
+	if d.Loading() && d.cfg.Order != OrderNone {
 		// A session may have a later message of a key, which is not read yet.
 		return
 	}

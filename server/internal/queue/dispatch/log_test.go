@@ -116,7 +116,7 @@ func (f *fakeLog) commit(c *qlog.Commit) (qlog.Committed, error) {
 	for _, id := range c.DeleteRows {
 		delete(f.rows, id)
 	}
-	f.state.Ver, f.state.Cursor, f.state.Sent, f.state.Released = c.Ver, c.Cursor, c.Sent, c.Release
+	f.state.Ver, f.state.Cursor, f.state.Sent, f.state.Released = c.Ver, c.Cursor, c.Sent, c.Release && !c.Unsure
 	f.letters = append(f.letters, c.Dead...)
 	f.checkOutcome(c, before, sent)
 	for _, p := range c.Delete {

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -169,5 +170,36 @@ func TestOldGeneration(t *testing.T) {
 	k.d.Settle(k.now, Settlement{ID: 1, Gen: 2, Session: "a", Verdict: Ack})
 	if k.step(); k.acked != 1 {
 		t.Error("an ack of the present delivery does not count")
+	}
+	// The message is settled now. That must not look as if its settler were not known: a caller whose
+	// first try had no answer would take it as its own.
+	k.d.Settle(k.now, Settlement{ID: 1, Gen: 1, Session: "a", Verdict: Ack, Token: "late"})
+	if out := k.d.Step(k.now); len(out.Settled) != 1 || !errors.Is(out.Settled[0].Err, ErrLost) {
+		t.Errorf("a late ack of the earlier delivery is answered with %+v", out.Settled)
+	}
+}
+
+// TestUnsureRelease: a holder that took over from one that died says so in its release, as long as an entry
+// waits that the other one may have delivered.
+func TestUnsureRelease(t *testing.T) {
+	t.Parallel()
+	at := qlog.Pos{ID: 1, Ord: 1}
+	for _, released := range []bool{false, true} {
+		now := time.Now()
+		d, err := New(Config{Group: "g", Random: func(int64) int64 { return 0 }},
+			qlog.State{Epoch: 2, Sent: at, Last: at, Released: released}, map[int64]string{0: "1"}, map[qlog.ID]qlog.Row{}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Step(now)
+		if err := d.Entries(now, []qlog.Entry{{Pos: at, MessageID: "0-1", Key: "k", Body: []byte("x"), ProducedAt: now}}); err != nil {
+			t.Fatal(err)
+		}
+		d.NobodyHolds(now)
+		d.Release()
+		c := d.Step(now).Commit
+		if c == nil || !c.Release || c.Unsure == released {
+			t.Errorf("after a lease that was released, %t: %+v", released, c)
+		}
 	}
 }

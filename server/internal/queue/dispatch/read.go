@@ -13,8 +13,9 @@ type Read struct {
 	N     int
 }
 
-// loading reports whether the entries up to the mark Sent as it was loaded are not all read.
-func (d *Dispatcher) loading() bool { return d.read.ID < d.loaded.ID }
+// Loading reports whether the entries up to the mark Sent as it was loaded, which may be in doubt, are
+// not all read.
+func (d *Dispatcher) Loading() bool { return d.read.ID < d.loaded.ID }
 
 // Seen notes the newest entry of the log, from a hint or a look.
 func (d *Dispatcher) Seen(last qlog.Pos) {
@@ -23,18 +24,23 @@ func (d *Dispatcher) Seen(last qlog.Pos) {
 	}
 }
 
+// Hint notes that the log may have entries behind the newest that is known: they are read, which costs
+// no more than to ask for the newest.
+func (d *Dispatcher) Hint() { d.hinted = true }
+
 // planRead returns the next page to read, unless one is being read or there is no room.
 func (d *Dispatcher) planRead() Read {
 	switch {
-	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0 && !d.loading():
+	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0 && !d.Loading():
 		return Read{}
-	case d.loading(), len(d.survivors) > 0:
-	case d.read.ID >= max(d.last.ID, d.wish), d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,
+	case d.Loading(), len(d.survivors) > 0:
+	case d.read.ID >= max(d.last.ID, d.wish) && !d.hinted, d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,
 		d.read.Ord-d.state.Sent.Ord > maxAhead:
 		return Read{}
 	}
-	d.reading, d.readTo = true, d.last
-	return Read{After: d.read.ID, N: min(d.page, d.pageBySize())}
+	d.reading, d.hinted, d.readTo = true, false, d.last
+	d.readMax = min(d.page, d.pageBySize())
+	return Read{After: d.read.ID, N: d.readMax}
 }
 
 // pageBySize returns how many entries fit one call, according to the sizes that the log told.
@@ -53,7 +59,9 @@ func (d *Dispatcher) pageBySize() int {
 // acquire the lease again and start a new Dispatcher.
 func (d *Dispatcher) Entries(now time.Time, entries []qlog.Entry) error {
 	d.reading = false
-	d.resize(entries)
+	if bytes := d.resize(entries); len(entries) >= d.readMax || bytes > qlog.MaxCallBytes/2 {
+		d.hinted = true // the page may have been cut
+	}
 	for i := range entries {
 		e := &entries[i]
 		switch {
@@ -64,7 +72,7 @@ func (d *Dispatcher) Entries(now time.Time, entries []qlog.Entry) error {
 			d.read = e.Pos
 			d.recover(now, e)
 			continue
-		case d.loading():
+		case d.Loading():
 			d.finishLoading()
 		}
 		if e.Ord <= d.read.Ord {
@@ -87,11 +95,10 @@ func (d *Dispatcher) Entries(now time.Time, entries []qlog.Entry) error {
 }
 
 // ReadFailed reports that the latest Read was not executed, so that the next Step plans it again.
-func (d *Dispatcher) ReadFailed() { d.reading = false }
+func (d *Dispatcher) ReadFailed() { d.reading, d.hinted = false, true }
 
-// resize adapts the number of entries of a page to their sizes.
-func (d *Dispatcher) resize(entries []qlog.Entry) {
-	bytes := 0
+// resize adapts the number of entries of a page to their sizes, and returns the bytes of the page.
+func (d *Dispatcher) resize(entries []qlog.Entry) (bytes int) {
 	for i := range entries {
 		bytes += len(entries[i].Body)
 	}
@@ -101,11 +108,12 @@ func (d *Dispatcher) resize(entries []qlog.Entry) {
 	case len(entries) >= d.page && bytes < qlog.MaxCallBytes/4:
 		d.page = min(2*d.page, qlog.MaxReadEntries)
 	}
+	return bytes
 }
 
 // atEnd notes that nothing follows what was read: what should have followed was trimmed.
 func (d *Dispatcher) atEnd(now time.Time) {
-	if d.loading() {
+	if d.Loading() {
 		d.finishLoading()
 		return
 	}
@@ -125,12 +133,17 @@ func (d *Dispatcher) atEnd(now time.Time) {
 	}
 }
 
-// fresh makes the entry's job, with its payload.
-func (d *Dispatcher) fresh(j *job, e *qlog.Entry) {
-	j.body, j.size = e.Body, len(e.Body)
+// describe notes what the job must know of its entry, without the payload.
+func (j *job) describe(e *qlog.Entry) {
 	kept := *e
 	kept.Body = nil
-	j.entry, j.state = &kept, ready
+	j.entry, j.size = &kept, len(e.Body)
+}
+
+// fresh makes the entry's job, with its payload.
+func (d *Dispatcher) fresh(j *job, e *qlog.Entry) {
+	j.describe(e)
+	j.body, j.state = e.Body, ready
 	d.bytes += int64(j.size)
 	if expires := e.Expires(); !expires.IsZero() && j.attempts == 0 {
 		j.when = expires.UnixNano()

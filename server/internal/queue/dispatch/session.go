@@ -33,8 +33,14 @@ type Session struct {
 // Budget counts what one session holds. The dispatchers that share it must be driven by the same
 // goroutine, which calls Step of the others when one of them has ended a delivery.
 type Budget struct {
+	// Room returns how many bytes of payload may wait to be sent to the session at present, apart from
+	// what is chosen for it and not sent yet. Nil means any number.
+	Room func() int64
+
 	held, suspects int
 	bytes          int64
+	// staged are the bytes that are chosen for the session and not sent yet.
+	staged int64
 	// mean is the moving average of the time from begun to settled, 0 while it is not known.
 	mean time.Duration
 }
@@ -256,6 +262,9 @@ func (b *Budget) count(j *job, n int) {
 	if j.suspect() {
 		b.suspects += n
 	}
+	if j.state == staged {
+		b.staged += int64(n * j.size)
+	}
 }
 
 // pass is a round of handing out messages.
@@ -291,6 +300,9 @@ func (s *session) room(p pass) int {
 func (s *session) fits(size int) bool {
 	if s.Remote {
 		return int64(size) <= s.creditBytes || s.creditBytes == s.creditOf
+	}
+	if room := s.Budget.Room; room != nil && s.Budget.staged+int64(size) > room() {
+		return false
 	}
 	return s.Budget.bytes+int64(size) <= s.MaxBytes || s.Budget.held == 0
 }

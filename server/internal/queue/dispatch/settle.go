@@ -48,7 +48,7 @@ type Settlement struct {
 	Token any
 }
 
-// Answer is the answer to a Settlement or Cancel.
+// Answer is the answer to a Settlement, a Cancellation or a RetryNow.
 type Answer struct {
 	Token any
 	// Err is nil, ErrLost, ErrGone, ErrBegun or ErrMoved.
@@ -91,7 +91,7 @@ func (d *Dispatcher) Settle(now time.Time, s Settlement) {
 	switch {
 	case known && r == record{s.Gen, s.Session, s.Verdict}:
 		d.repeat(j, s.Token)
-	case known && r.gen == s.Gen, j != nil && j.state != settled:
+	case known, j != nil && j.state != settled: // another delivery, or another verdict, was the one that counted
 		d.answer(s.Token, ErrLost)
 	default:
 		d.answer(s.Token, d.gone(s.ID))
@@ -341,17 +341,32 @@ func (d *Dispatcher) Cancel(_ time.Time, c Cancellation) {
 	d.settle(j, cancelled)
 }
 
-// Retry makes a message that waits for a retry due now, and reports whether it did.
-func (d *Dispatcher) Retry(now time.Time, id qlog.ID) bool {
-	j := d.jobs[id]
-	if j == nil || j.state != retrying || d.mode != serving {
-		return false
+// RetryNow makes a message due now that waits for a retry.
+type RetryNow struct {
+	ID qlog.ID
+	// Token is given back in Output.Settled; with ErrGone if the message does not wait for a retry.
+	Token any
+}
+
+// Retry makes a message due now. The answer comes with a later Output.
+func (d *Dispatcher) Retry(now time.Time, r RetryNow) {
+	if d.mode != serving {
+		d.answer(r.Token, ErrMoved)
+		return
+	}
+	if d.postpone(r.ID, claim{retry: &r}) {
+		return
+	}
+	j := d.jobs[r.ID]
+	if j == nil || j.state != retrying {
+		d.answer(r.Token, ErrGone)
+		return
 	}
 	d.takeOut(j)
 	j.since = now
 	d.touch(j)
 	d.wait(j)
-	return true
+	d.answer(r.Token, nil)
 }
 
 // takeOut takes a job out of its lane or away from its session.

@@ -76,9 +76,7 @@ func (d *Dispatcher) survive(now time.Time, j *job, e *qlog.Entry) bool {
 	if !known {
 		return false
 	}
-	kept := *e
-	kept.Body = nil
-	j.entry, j.size = &kept, len(e.Body)
+	j.describe(e)
 	d.jobs[j.ID] = j
 	if v.acked {
 		delete(d.survivors, j.ID)

@@ -212,7 +212,6 @@ func (g *GroupStats) add(o *GroupStats) {
 	g.Cancelled += o.Cancelled
 	g.Expired += o.Expired
 	g.Trimmed += o.Trimmed
-	g.Skipped += o.Skipped
 	g.Elsewhere += o.Elsewhere
 	g.Retried += o.Retried
 	g.Redelivered += o.Redelivered

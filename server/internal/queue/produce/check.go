@@ -58,7 +58,7 @@ func headerPath(name string) string { return "headers[" + strconv.Quote(name) + 
 
 // tooFar is the fault of a due time that is too far ahead.
 func tooFar(field string) error {
-	return fault.Invalid(field, limitDays, "%s: must be at most %d days ahead", field, limitDays)
+	return fault.Invalid(field, int64(qlog.MaxDelay/time.Second), "%s: must be at most %d days ahead", field, limitDays)
 }
 
 // tooLarge is the fault of a message whose record the store does not take.

@@ -61,7 +61,11 @@ func (m *Message) encode(trace map[string]string) (body []byte, content int) {
 	if len(m.Payload) > 0 {
 		body = appendField(body, tagPayload, m.Payload)
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+	var names []string
+	if len(m.Headers) > 0 { // most messages have none
+		names = slices.Sorted(maps.Keys(m.Headers))
+	}
+	for _, name := range names {
 		if name != traceParent && name != traceState {
 			body = appendHeader(body, name, m.Headers[name])
 		}

@@ -208,9 +208,9 @@ type Row struct {
 // moved. In a Commit they are what is to be added.
 type Counters struct {
 	Acked, Dead, Cancelled, Expired int64
-	// Trimmed counts entries that were removed before the group settled them, Skipped those before
-	// the place where the group began or was moved to, Elsewhere those that were for another group.
-	Trimmed, Skipped, Elsewhere int64
+	// Trimmed counts entries that were removed before the group settled them, Elsewhere those that were
+	// for another group.
+	Trimmed, Elsewhere int64
 	// Retried counts failed attempts that are repeated, Redelivered uncharged ones.
 	Retried, Redelivered int64
 }
@@ -277,8 +277,9 @@ type Commit struct {
 	Delete        []Pos
 	GroupsVersion int64
 	// Release releases the lease with this commit. Each delivery that a session may have must have a
-	// row then.
-	Release bool
+	// row then. Unsure: there may be one without, of an earlier holder that died, so that the next
+	// holder must not take the lease for Released.
+	Release, Unsure bool
 }
 
 // Committed is the answer to a Commit.

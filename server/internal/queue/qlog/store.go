@@ -58,7 +58,7 @@ type PutResult struct {
 	// Due is when a scheduled message is appended to the log; zero for others.
 	Due time.Time
 	// Replaced is the entry that must be cancelled in the log because this message took its unique
-	// key; 0 for none. Only with ConflictReplace.
+	// key; 0 for none. Only with ConflictReplace, and also of a duplicate while it has the key.
 	Replaced ID
 	// Err is nil or one of ErrFull, ErrKeyReused, ErrUnique, ErrSequenceOld.
 	Err error

@@ -65,7 +65,7 @@ func (s *Store) commitArgs(ref qlog.GroupRef, c *qlog.Commit) (keys []string, ar
 	counters := slices.DeleteFunc(countersOf(&c.Add), func(n counter) bool { return *n.value == 0 })
 	args = []any{
 		ref.UID, strconv.Itoa(ref.Partition), ref.Group, c.Epoch, c.Acked, c.Ver, c.Cursor.String(), c.Sent.String(),
-		flag(c.Release), c.GroupsVersion, len(counters), len(c.Open), len(c.Rows), len(c.DeleteRows), len(c.Dead),
+		flag(c.Release) + flag(c.Release && c.Unsure), c.GroupsVersion, len(counters), len(c.Open), len(c.Rows), len(c.DeleteRows), len(c.Dead),
 		len(c.FreeUnique), len(c.Delete),
 	}
 	for _, n := range counters {
@@ -113,7 +113,6 @@ func countersOf(c *qlog.Counters) []counter {
 		{"cancelled", &c.Cancelled},
 		{"expired", &c.Expired},
 		{"trimmed", &c.Trimmed},
-		{"skipped", &c.Skipped},
 		{"elsewhere", &c.Elsewhere},
 		{"retried", &c.Retried},
 		{"redelivered", &c.Redelivered},

@@ -198,8 +198,16 @@ func TestCommitApplies(t *testing.T) {
 		again := r.acquire("n2")
 		want := qlog.Counters{Acked: 2, Dead: 1, Retried: 1}
 		if again.Ver != c.Ver || again.Cursor != at[2] || again.Sent != at[3] || again.Counters != want || again.Epoch <= state.Epoch ||
-			again.Holder != "n2" || again.Last != at[3] {
+			again.Holder != "n2" || again.Last != at[3] || !again.Released {
 			t.Errorf("acquired %+v", again)
+		}
+		for _, unsure := range []bool{true, false} {
+			c = after(again)
+			c.Release, c.Unsure = true, unsure
+			r.commit(c)
+			if again = r.acquire("n2"); again.Released == unsure {
+				t.Errorf("acquired after a release, unsure %t: %+v", unsure, again)
+			}
 		}
 	})
 }

@@ -80,6 +80,24 @@ func TestUniqueReplace(t *testing.T) {
 	r.wantResults(r.put(unique("c", qlog.ConflictReplace)), "new")
 }
 
+// A repeat names the message that was replaced too, as long as that of the repeat has the key: who
+// stored it may not have had the other one cancelled.
+func TestUniqueReplaceRepeated(t *testing.T) {
+	t.Parallel()
+	r := newInputRig(t, nil)
+	first := r.put(unique("a", qlog.ConflictReplace))[0]
+	d := unique("b", qlog.ConflictReplace)
+	d.IdempotencyKey, d.Digest = "i", "d"
+	second := r.put(d)[0]
+	if again := r.put(d)[0]; !again.Duplicate || again.Replaced != idOf(t, first.MessageID) || again.Replaced != second.Replaced {
+		t.Errorf("%+v, then %+v", second, again)
+	}
+	r.wantResults(r.put(unique("c", qlog.ConflictReplace)), "new")
+	if again := r.put(d)[0]; !again.Duplicate || again.Replaced != 0 {
+		t.Errorf("after another one took the key: %+v", again)
+	}
+}
+
 // What is scheduled is replaced in place: the debounce of a job.
 func TestUniqueReplaceOfWhatIsScheduled(t *testing.T) {
 	t.Parallel()

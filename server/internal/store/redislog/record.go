@@ -27,6 +27,9 @@ const (
 // encodeRecord returns the record of a message: its body and, where the producer set any, its
 // options.
 func encodeRecord(d *qlog.Draft) ([]byte, error) {
+	if d.Options == (qlog.Options{}) { // most messages
+		return d.Body, nil
+	}
 	options := &clusterv1.QueueRecordOptions{
 		MaxAttempts: int32(d.MaxAttempts), //nolint:gosec // at most 1,000
 		TimeoutMs:   d.Timeout.Milliseconds(), TtlMs: d.TTL.Milliseconds(), UniqueKey: d.UniqueKey, UniqueRunning: d.UniqueRunning,
@@ -119,10 +122,12 @@ func decodeEntries(partition int, reply any) ([]qlog.Entry, error) {
 	return entries, nil
 }
 
+var errNoRecord = errors.New("there is no field d")
+
 // decodeFields reads all fields, also if the record cannot be decoded: which group the entry is for
 // does not depend on it.
 func decodeFields(fields []any, e *qlog.Entry) error {
-	unreadable := errors.New("there is no field d")
+	unreadable := errNoRecord
 	var damaged error
 	for i := 0; i+1 < len(fields); i += 2 {
 		value, _ := fields[i+1].(string)

@@ -24,10 +24,11 @@
 //	                        "<g> <message ID>" -> ID of the latest
 //	S:replayed       ZSET   the entries that are for one group only (lib_replayed.lua)
 //	S:idem:<uid>:<k> STRING "<digest> <µs> <due>", expires
-//	S:uniq:<k>       STRING "<µs> <groups that have not settled it>", expires
+//	S:uniq:<k>       STRING "<µs> <groups that have not settled it>", expires; and, if it replaced a
+//	                        message in the log, that message's µs there
 //	S:prod:<uid>:<i> HASH   sequence mod 64 -> "<sequence> <digest> <count> <first µs>", expires
-//	S:g:<g>          HASH   uid, holder, epoch, ver, cursor, sent (qlog.Pos), open (how many), base,
-//	                        and the Counters: acked, dead, cancelled, expired, trimmed, skipped,
+//	S:g:<g>          HASH   uid, holder, unsure, epoch, ver, cursor, sent (qlog.Pos), open, base,
+//	                        and the Counters: acked, dead, cancelled, expired, trimmed,
 //	                        elsewhere, retried, redelivered; replayed (dead letters)
 //	S:g:<g>:open     HASH   n<ord div 1024> -> the open ordinals there, "17,30-44"
 //	S:g:<g>:rows     HASH   µs -> "<state> <gen> <attempts> <session> <since ms> <due ms>

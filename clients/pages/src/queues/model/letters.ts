@@ -1,7 +1,7 @@
 import { batch, computed, signal } from "@preact/signals";
 import { failure } from "../../connection/failure";
 import type { Board } from "./board";
-import type { Letter, Selection } from "./types";
+import type { Letter, LetterQuery, Selection } from "./types";
 
 /** lettersPerPage is the number of dead letters per page. */
 export const lettersPerPage = 25;
@@ -48,9 +48,7 @@ export class Letters {
 
   constructor(
     readonly board: Board,
-    readonly topic: string,
-    /** The group whose dead letters are listed. Empty means all groups. */
-    readonly group: string,
+    readonly query: LetterQuery,
   ) {}
 
   /** Stops a running operation before its next call. */
@@ -81,7 +79,7 @@ export class Letters {
     this.#count = deadLetters;
     // A complete list is compared with the number itself: between two counts some letters may have
     // gone and as many come.
-    const whole = this.group === "" && !this.more.value;
+    const whole = this.query.group === "" && this.query.code === "" && !this.more.value;
     if (whole ? this.list.value.length === deadLetters : before === undefined || before === deadLetters) return;
     const busy = this.selected.value.size > 0 || this.open.value.size > 0 || this.#pages > 1;
     if (busy) this.stale.value = true;
@@ -100,11 +98,15 @@ export class Letters {
     this.open.value = changed(this.open.value, id, on);
   }
 
-  /** Replays the dead letters with these ids, or for null all of the topic or of the group. */
-  async replay(ids: readonly string[] | null): Promise<void> {
+  /**
+   * Replays the dead letters with these ids, or for null all of the topic or of the group: to their
+   * groups, or to another topic.
+   */
+  async replay(ids: readonly string[] | null, toTopic = ""): Promise<void> {
     await this.#do("replay", ids, async (which) => {
-      const { topic, board } = this;
-      const { replayed, more } = await board.call((end) => board.client.replay(topic, which, end));
+      const { board } = this;
+      const { topic } = this.query;
+      const { replayed, more } = await board.call((end) => board.client.replay(topic, which, toTopic, end));
       return { done: replayed, more };
     });
   }
@@ -115,7 +117,8 @@ export class Letters {
    */
   async purge(ids: readonly string[] | null, confirm: string): Promise<void> {
     await this.#do("purge", ids, async (which) => {
-      const { topic, board } = this;
+      const { board } = this;
+      const { topic } = this.query;
       return { done: await board.call((end) => board.client.purge(topic, which, confirm, end)), more: false };
     });
   }
@@ -123,7 +126,8 @@ export class Letters {
   // Returns the selection of each call. An empty list of ids selects nothing, so it makes no call.
   #selections(ids: readonly string[] | null): Selection[] {
     if (ids !== null) return chunks(ids).map((some) => ({ kind: "ids", ids: some }));
-    return [this.group === "" ? { kind: "all" } : { kind: "group", group: this.group }];
+    const { group } = this.query;
+    return [group === "" ? { kind: "all" } : { kind: "group", group }];
   }
 
   async #do(
@@ -170,13 +174,13 @@ export class Letters {
     const version = ++this.#version;
     this.loading.value = true;
     try {
-      const { topic, group, board } = this;
-      const page = await board.call((end) => board.client.letters(topic, group, from, lettersPerPage, end));
+      const { board, query } = this;
+      const page = await board.call((end) => board.client.letters(query, from, lettersPerPage, end));
       if (this.#ended || version !== this.#version) return;
       batch(() => {
         const before = from === "" ? [] : this.list.value;
         const known = new Set(before.map((letter) => letter.id));
-        this.list.value = [...before, ...page.letters.filter((letter) => !known.has(letter.id))];
+        this.list.value = [...before, ...page.items.filter((letter) => !known.has(letter.id))];
         const there = new Set(this.list.value.map((letter) => letter.id));
         this.selected.value = new Set([...this.selected.value].filter((id) => there.has(id)));
         this.open.value = new Set([...this.open.value].filter((id) => there.has(id)));

@@ -3,6 +3,7 @@ import { Empty } from "../../ui/empty";
 import { Frame, Pane } from "../../ui/frame";
 import { Welcome } from "../../ui/tokenform";
 import type { Board } from "../model/board";
+import { overview } from "../route";
 import { go, route, session } from "../session";
 import { Dialogs } from "./dialogs";
 import { Overview } from "./overview";
@@ -19,7 +20,7 @@ export function App() {
       </Welcome>
     );
   }
-  const { topic, view } = route.value;
+  const { topic } = route.value;
   const chosen = board.view(topic);
   return (
     <Frame page="queues" open={topic !== null || requiresUser(session, board.connection)}>
@@ -36,7 +37,7 @@ export function App() {
         {board.connection.value.state === "ended" ? null : topic === null ? (
           <Overview board={board} />
         ) : chosen ? (
-          <TopicPane key={`${topic} ${chosen.topic.createTime}`} board={board} view={chosen} part={view} />
+          <TopicPane key={`${topic} ${chosen.topic.createTime}`} board={board} view={chosen} route={route.value} />
         ) : (
           <Missing board={board} topic={topic} />
         )}
@@ -49,7 +50,7 @@ export function App() {
 function Missing({ board, topic }: { board: Board; topic: string }) {
   if (!board.loaded.value) return null;
   const action = (
-    <button type="button" onClick={() => go({ topic: null, view: "overview" })}>
+    <button type="button" onClick={() => go(overview)}>
       All topics
     </button>
   );

@@ -1,8 +1,8 @@
 import { signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { brief } from "../../ui/format";
+import { type Point, span } from "../model/history";
 import { ticks } from "../model/scale";
-import { type Point, span } from "../model/track";
 
 /** Line is a line of a chart. hue is one of the hue classes, or another class that sets --hue. */
 export interface Line {
@@ -18,8 +18,8 @@ const edge = { top: 8, right: 8, bottom: 20, left: 46 };
 const pointed = signal<number | null>(null);
 
 /**
- * Chart shows lines over the time up to now. With whole, the axis has only integers. write formats
- * a value.
+ * Chart shows lines over the time up to now, the time of the last sample. With whole, the axis has
+ * only integers. write formats a value.
  */
 export function Chart(props: {
   title: string;
@@ -121,11 +121,11 @@ function leave(): void {
   pointed.value = null;
 }
 
-// windowOf returns the time that the chart covers: as much as the lines have, at least one minute
-// and at most ten.
+// windowOf returns the time that the chart covers: as much as the lines have, at least five minutes
+// and at most an hour.
 function windowOf(lines: readonly Line[], now: number): number {
   const first = Math.min(now, ...lines.map((line) => line.points[0]?.at ?? now));
-  return [60_000, 120_000, 300_000].find((ms) => now - first <= ms) ?? span;
+  return [300_000, 900_000, 1_800_000].find((ms) => now - first <= ms) ?? span;
 }
 
 function pathOf(

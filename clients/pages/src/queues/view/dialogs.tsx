@@ -1,15 +1,44 @@
 import { signal, useSignal } from "@preact/signals";
 import { Dialog } from "../../ui/dialog";
-import { Check, Field, Radios } from "../../ui/form";
+import { Select } from "../../ui/form";
 import type { Board } from "../model/board";
-import { namePattern } from "../route";
-import { go } from "../session";
+import type { Group, Topic } from "../model/types";
+import { NewGroup, NewMessage, NewTopic } from "./create";
+import { EditGroup, EditTopic, MoveGroup, TrimTopic } from "./edit";
+import { CancelJobs, RescheduleJobs } from "./jobdialogs";
+
+/**
+ * TypedQuestion asks for a name, which act gets as the user typed it. of is what has the name.
+ */
+interface TypedQuestion {
+  kind: "typed";
+  title: string;
+  text: string;
+  name: string;
+  of: "topic" | "group";
+  yes: string;
+  act: (typed: string) => Promise<void>;
+}
+
+/** JobsQuestion is about messages of a topic. done gets the result as a text. */
+export interface JobsQuestion {
+  topic: string;
+  ids: readonly string[];
+  done: (text: string) => void;
+}
 
 type Question =
   | { kind: "topic" }
   | { kind: "group"; topic: string }
-  | { kind: "pause"; topic: string }
-  | { kind: "purge"; topic: string; what: string; act: (typed: string) => Promise<void> }
+  | { kind: "produce"; topic: string }
+  | { kind: "edit-topic"; topic: Topic }
+  | { kind: "edit-group"; topic: string; group: Group }
+  | { kind: "move-group"; topic: string; group: string }
+  | { kind: "trim"; topic: string; done: (text: string) => void }
+  | ({ kind: "cancel" } & JobsQuestion)
+  | ({ kind: "reschedule" } & JobsQuestion)
+  | { kind: "replay"; topic: string; what: string; act: (toTopic: string) => Promise<void> }
+  | TypedQuestion
   | { kind: "confirm"; title: string; text: string; yes: string; act: () => Promise<void> }
   | { kind: "problem"; text: string };
 
@@ -20,6 +49,11 @@ export function openDialog(question: Question): void {
   current.value = question;
 }
 
+/** closed removes the dialog. Dialogs call it once they have closed. */
+export function closed(): void {
+  current.value = null;
+}
+
 /** Dialogs shows the open dialog, if there is one. */
 export function Dialogs({ board }: { board: Board }) {
   const question = current.value;
@@ -28,14 +62,28 @@ export function Dialogs({ board }: { board: Board }) {
       return <NewTopic board={board} />;
     case "group":
       return <NewGroup board={board} topic={question.topic} />;
-    case "pause":
-      return <Pause board={board} topic={question.topic} />;
-    case "purge":
-      return <Purge {...question} />;
+    case "produce":
+      return <NewMessage board={board} topic={question.topic} />;
+    case "edit-topic":
+      return <EditTopic board={board} topic={question.topic} />;
+    case "edit-group":
+      return <EditGroup board={board} topic={question.topic} group={question.group} />;
+    case "move-group":
+      return <MoveGroup board={board} topic={question.topic} group={question.group} />;
+    case "trim":
+      return <TrimTopic board={board} topic={question.topic} done={question.done} />;
+    case "cancel":
+      return <CancelJobs board={board} {...question} />;
+    case "reschedule":
+      return <RescheduleJobs board={board} {...question} />;
+    case "replay":
+      return <Replay board={board} {...question} />;
+    case "typed":
+      return <Typed {...question} />;
     case "confirm": {
       const { title, text, yes, act } = question;
       return (
-        <Dialog title={title} yes={yes} act={() => inBackground(act)} closed={closed}>
+        <Dialog title={title} yes={yes} act={act} closed={closed}>
           <p>{text}</p>
         </Dialog>
       );
@@ -51,34 +99,17 @@ export function Dialogs({ board }: { board: Board }) {
   }
 }
 
-const closed = () => {
-  current.value = null;
-};
-
-// inBackground runs an operation that shows its own progress and failures, without keeping the
-// dialog open.
-async function inBackground(act: () => Promise<void>): Promise<void> {
-  void act();
-}
-
-function Purge({ topic, what, act }: { topic: string; what: string; act: (typed: string) => Promise<void> }) {
+function Typed({ title, text, name, of, yes, act }: TypedQuestion) {
   const typed = useSignal("");
   return (
-    <Dialog
-      title="Purge dead letters?"
-      yes="Purge"
-      danger
-      ready={typed.value === topic}
-      act={() => inBackground(() => act(typed.value))}
-      closed={closed}
-    >
+    <Dialog title={title} yes={yes} danger ready={typed.value === name} act={() => act(typed.value)} closed={closed}>
       <p>
-        This removes {what} forever. To confirm, enter the name of the topic: <b>{topic}</b>.
+        {text} To confirm, enter the name of the {of}: <b>{name}</b>.
       </p>
       <input
         class="field"
         data-testid="confirm-name"
-        aria-label="Name of the topic"
+        aria-label={`Name of the ${of}`}
         autocomplete="off"
         autocapitalize="none"
         spellcheck={false}
@@ -91,93 +122,25 @@ function Purge({ topic, what, act }: { topic: string; what: string; act: (typed:
   );
 }
 
-const pauses = {
-  both: { text: "Producing and consuming", operations: ["produce", "consume"] },
-  produce: { text: "Producing: the topic accepts no messages", operations: ["produce"] },
-  consume: { text: "Consuming: no message is delivered", operations: ["consume"] },
-} as const;
-
-function Pause({ board, topic }: { board: Board; topic: string }) {
-  const what = useSignal<keyof typeof pauses>("both");
-  const act = async () => {
-    await board.call((signal) => board.client.pause(topic, pauses[what.value].operations, signal));
-    board.wake();
-  };
+// The list shows the progress of a replay and why it failed: the dialog does not wait for it.
+function Replay(props: { board: Board; topic: string; what: string; act: (toTopic: string) => Promise<void> }) {
+  const { board, topic, what, act } = props;
+  const to = useSignal("");
+  const others = board.topics.value.map((view) => view.topic.name).filter((name) => name !== topic);
   return (
-    <Dialog title={`Pause ${topic}?`} yes="Pause" act={act} closed={closed}>
-      <Radios
-        legend="What to pause"
-        hidden
-        name="pause"
-        value={what.value}
-        options={(["both", "produce", "consume"] as const).map((id) => [id, pauses[id].text])}
-        change={(id) => {
-          what.value = id;
-        }}
-      />
-      <p>Deliveries in flight can still be settled.</p>
-    </Dialog>
-  );
-}
-
-function NewTopic({ board }: { board: Board }) {
-  const name = useSignal("");
-  const partitions = useSignal("8");
-  const attempts = useSignal("16");
-  const strict = useSignal(false);
-  const right = namePattern.test(name.value) && !name.value.startsWith("__");
-  const act = async () => {
-    const topic = {
-      name: name.value,
-      partitions: Number(partitions.value),
-      maxAttempts: Number(attempts.value),
-      strictOrder: strict.value,
-    };
-    await board.call((signal) => board.client.createTopic(topic, signal));
-    board.wake();
-    go({ topic: topic.name, view: "overview" });
-  };
-  return (
-    <Dialog title="New topic" yes="Create" ready={right} act={act} closed={closed}>
-      <Field label="Name" id="name" value={name} hint="At most 64 letters, digits, - and _" />
-      <div class="field-row">
-        <Field label="Partitions" id="partitions" value={partitions} number />
-        <Field label="Attempts" id="attempts" value={attempts} number />
-      </div>
-      <Check
-        testid="field-strict"
-        checked={strict.value}
-        change={(checked) => {
-          strict.value = checked;
-        }}
-      >
-        <span>Strict order: one message of a key at a time, also during retries</span>
-      </Check>
-    </Dialog>
-  );
-}
-
-function NewGroup({ board, topic }: { board: Board; topic: string }) {
-  const name = useSignal("");
-  const start = useSignal<"oldest" | "newest">("oldest");
-  const act = async () => {
-    await board.call((signal) => board.client.createGroup(topic, name.value, start.value === "newest", signal));
-    board.wake();
-  };
-  const ready = namePattern.test(name.value);
-  return (
-    <Dialog title={`New consumer group of ${topic}`} yes="Create" ready={ready} act={act} closed={closed}>
-      <Field label="Name" id="name" value={name} hint="At most 64 letters, digits, - and _" />
-      <Radios
-        legend="Start"
-        name="start"
-        value={start.value}
-        options={[
-          ["oldest", "at the oldest stored message"],
-          ["newest", "after the newest message"],
-        ]}
-        change={(at) => {
-          start.value = at;
+    <Dialog title="Replay dead letters?" yes="Replay" act={async () => void act(to.value)} closed={closed}>
+      <p>
+        {to.value === ""
+          ? `This delivers ${what} to their groups again. Their attempts start again at 1.`
+          : `This produces ${what} to ${to.value} as new messages for all its groups, and deletes the dead letters.`}
+      </p>
+      <Select
+        label="To"
+        testid="replay-to"
+        value={to.value}
+        options={[["", "their own groups"], ...others.map((name) => [name, `the topic ${name}`] as const)]}
+        change={(topic) => {
+          to.value = topic;
         }}
       />
     </Dialog>

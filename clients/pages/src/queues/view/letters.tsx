@@ -2,19 +2,24 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { LinkButton } from "../../ui/banner";
 import { Check } from "../../ui/form";
-import { count, dayAndTime, duration, size } from "../../ui/format";
+import { count, dayAndTime } from "../../ui/format";
 import type { Board, TopicView } from "../model/board";
 import { Letters } from "../model/letters";
-import { oneLine, preview } from "../model/payload";
+import { oneLine } from "../model/payload";
 import type { Letter } from "../model/types";
+import { routeFragment, routeTo } from "../route";
+import { Facts, Headers, Payload } from "./content";
 import { openDialog } from "./dialogs";
 import { GroupChoice } from "./groupchoice";
+import { Since } from "./when";
 
 /** LettersPart shows the dead letters of a topic and the operations on them. */
 export function LettersPart({ board, view }: { board: Board; view: TopicView }) {
   const group = useSignal("");
-  const { name, groups } = view.topic;
-  const letters = useMemo(() => new Letters(board, name, group.value), [board, name, group.value]);
+  const code = useSignal("");
+  const { name: topic, groups } = view.topic;
+  const query = { topic, group: group.value, code: code.value };
+  const letters = useMemo(() => new Letters(board, query), [board, topic, group.value, code.value]);
   useEffect(() => {
     void letters.load();
     return () => letters.close();
@@ -23,43 +28,99 @@ export function LettersPart({ board, view }: { board: Board; view: TopicView }) 
   useEffect(() => {
     if (stats) letters.counted(stats.total.deadLetters);
   }, [letters, stats]);
+  const codeOf = (chosen: string) => {
+    code.value = chosen;
+  };
   return (
     <section class="part" aria-label="Dead letters">
       <div class="part-head">
-        {groups.length > 1 && (
-          <GroupChoice
-            groups={groups}
-            group={group.value}
-            all
-            choose={(chosen) => {
-              group.value = chosen;
-            }}
-          />
-        )}
-        <Actions letters={letters} />
+        <GroupChoice
+          groups={groups}
+          group={group.value}
+          all
+          choose={(chosen) => {
+            group.value = chosen;
+          }}
+        />
+        <CodeField code={code.value} choose={codeOf} />
       </div>
+      <Actions letters={letters} total={stats?.total.deadLetters ?? null} />
       <Notes letters={letters} />
-      <List letters={letters} />
+      <List letters={letters} choose={codeOf} />
     </section>
   );
 }
 
-function Actions({ letters }: { letters: Letters }) {
+// The letters with a code are loaded once the user confirms it or leaves the field.
+function CodeField({ code, choose }: { code: string; choose: (code: string) => void }) {
+  return (
+    <form
+      class="code-form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        choose(new FormData(event.currentTarget).get("code")?.toString().trim() ?? "");
+      }}
+    >
+      <input
+        type="search"
+        name="code"
+        class="field small-field key-field"
+        data-testid="letter-code"
+        aria-label="Only dead letters with this code"
+        placeholder="Code"
+        autocomplete="off"
+        autocapitalize="none"
+        spellcheck={false}
+        maxLength={64}
+        pattern="[A-Za-z0-9_.\-]*"
+        value={code}
+        onChange={(event) => event.currentTarget.form?.requestSubmit()}
+      />
+    </form>
+  );
+}
+
+/** What an operation is about: the ids of dead letters, or null for all, and a text for it. */
+interface Target {
+  ids: readonly string[] | null;
+  what: string;
+  name: string;
+}
+
+// Without a selection, all are meant; with a filter by code, of which the server has no
+// operations, those that are loaded.
+function targetOf(letters: Letters, total: number | null): Target {
+  const { group, code } = letters.query;
   const chosen = [...letters.selected.value];
+  const some = (n: number, which: string) => `${count(n)} ${which} ${n === 1 ? "dead letter" : "dead letters"}`;
+  if (chosen.length > 0) return { ids: chosen, what: some(chosen.length, "selected"), name: "selected" };
+  if (code !== "") {
+    const ids = letters.list.value.map((letter) => letter.id);
+    return { ids, what: `${some(ids.length, "shown")} with the code ${code}`, name: `${count(ids.length)} shown` };
+  }
+  // How many are of one group is known only if all are loaded.
+  const known = group === "" ? total : letters.more.value ? null : letters.list.value.length;
+  const n = known === null ? "" : `${count(known)} `;
+  const of = group === "" ? "of the topic" : `of the group ${group}`;
+  return { ids: null, what: `all ${n}dead ${known === 1 ? "letter" : "letters"} ${of}`, name: `all ${n}`.trim() };
+}
+
+function Actions({ letters, total }: { letters: Letters; total: number | null }) {
   const busy = letters.work.value !== null;
   const none = letters.list.value.length === 0;
-  const some = chosen.length > 0;
-  const of = letters.group ? `of ${letters.group}` : "of the topic";
+  const chosen = letters.selected.value.size;
+  const { ids, what, name } = targetOf(letters, total);
+  const { topic } = letters.query;
   return (
-    <div class="letters-actions">
+    <div class="job-actions">
       <Check
         testid="select-all"
         checked={letters.all.value}
-        indeterminate={some && !letters.all.value}
+        indeterminate={chosen > 0 && !letters.all.value}
         disabled={none || busy}
         change={(checked) => letters.selectAll(checked)}
       >
-        <span data-testid="selected">{some ? `${count(chosen.length)} selected` : "Select shown"}</span>
+        <span data-testid="selected">{chosen > 0 ? `${count(chosen)} selected` : "Select shown"}</span>
       </Check>
       <button
         type="button"
@@ -67,34 +128,29 @@ function Actions({ letters }: { letters: Letters }) {
         data-testid="replay"
         disabled={none || busy}
         onClick={() =>
-          some
-            ? void letters.replay(chosen)
-            : openDialog({
-                kind: "confirm",
-                title: `Replay all dead letters ${of}?`,
-                text: "Each is delivered to its group again, and its attempts start again at 1.",
-                yes: "Replay all",
-                act: () => letters.replay(null),
-              })
+          openDialog({ kind: "replay", topic, what, act: (toTopic: string) => letters.replay(ids, toTopic) })
         }
       >
-        {some ? "Replay selected" : "Replay all…"}
+        Replay {name}…
       </button>
       <button
         type="button"
-        class="small danger"
+        class="small danger apart"
         data-testid="purge"
         disabled={none || busy}
         onClick={() =>
           openDialog({
-            kind: "purge",
-            topic: letters.topic,
-            what: some ? `${count(chosen.length)} selected` : `all dead letters ${of}`,
-            act: (typed) => letters.purge(some ? chosen : null, typed),
+            kind: "typed",
+            title: "Purge dead letters?",
+            text: `This deletes ${what} forever.`,
+            name: topic,
+            of: "topic",
+            yes: "Purge",
+            act: async (typed) => void letters.purge(ids, typed),
           })
         }
       >
-        {some ? "Purge selected…" : "Purge all…"}
+        Purge {name}…
       </button>
     </div>
   );
@@ -125,13 +181,15 @@ function Notes({ letters }: { letters: Letters }) {
   );
 }
 
-function List({ letters }: { letters: Letters }) {
+function List({ letters, choose }: { letters: Letters; choose: (code: string) => void }) {
   const list = letters.list.value;
   if (list.length === 0) {
     if (!letters.loaded.value) return letters.loading.value ? <p class="quiet">Loading…</p> : null;
     return (
       <p class="quiet" data-testid="no-letters">
-        No dead letters. A message becomes one when its attempts run out, or when a consumer rejects it permanently.
+        {letters.query.code
+          ? "No dead letters with this code."
+          : "No dead letters. A message becomes one when its attempts run out, or when a consumer rejects it permanently."}
       </p>
     );
   }
@@ -139,7 +197,7 @@ function List({ letters }: { letters: Letters }) {
     <>
       <ul class="letters" data-testid="letters">
         {list.map((letter) => (
-          <Row key={letter.id} letters={letters} letter={letter} />
+          <Row key={letter.id} letters={letters} letter={letter} choose={choose} />
         ))}
       </ul>
       {letters.more.value && (
@@ -151,11 +209,12 @@ function List({ letters }: { letters: Letters }) {
   );
 }
 
-function Row({ letters, letter }: { letters: Letters; letter: Letter }) {
+function Row(props: { letters: Letters; letter: Letter; choose: (code: string) => void }) {
+  const { letters, letter, choose } = props;
   const { id, reason, code, attempts, deadLetterTime, partition, group, payload, key } = letter;
   const open = letters.open.value.has(id);
   const selected = letters.selected.value.has(id);
-  const line = useMemo(() => oneLine(payload), [payload]);
+  const head = useMemo(() => oneLine(payload), [payload]);
   return (
     <li class="letter" data-testid="letter" data-id={id} data-open={open}>
       <input
@@ -172,7 +231,7 @@ function Row({ letters, letter }: { letters: Letters; letter: Letter }) {
         onClick={() => letters.unfold(id, !open)}
       >
         <span class="letter-line" dir="auto">
-          {line}
+          {head}
         </span>
         <span class="letter-why">
           {code && <code>{code}</code>} <span dir="auto">{reason || "no reason given"}</span>
@@ -185,10 +244,7 @@ function Row({ letters, letter }: { letters: Letters; letter: Letter }) {
               <bdi>{key}</bdi>
             </>
           )}{" "}
-          · {attempts === 1 ? "1 attempt" : `${count(attempts)} attempts`} ·{" "}
-          <time dateTime={deadLetterTime.toISOString()} title={dayAndTime(deadLetterTime)}>
-            {duration(Math.max(0, Date.now() - deadLetterTime.getTime()))} ago
-          </time>
+          · {attempts === 1 ? "1 attempt" : `${count(attempts)} attempts`} · <Since at={deadLetterTime} ago />
         </span>
       </button>
       <button
@@ -201,52 +257,44 @@ function Row({ letters, letter }: { letters: Letters; letter: Letter }) {
       >
         Replay
       </button>
-      {open && <Content letter={letter} />}
+      {open && <Content topic={letters.query.topic} letter={letter} choose={choose} />}
     </li>
   );
 }
 
-function Content({ letter }: { letter: Letter }) {
-  const whole = useSignal(false);
-  const { payload, headers, messageId, id, key, produceTime, deadLetterTime } = letter;
-  const shown = preview(payload, whole.value ? payload.length : undefined);
-  const facts: [string, string][] = [
-    ["Message", messageId],
-    ["Dead letter", id],
-    ["Key", key || "none"],
-    ["Produced", dayAndTime(produceTime)],
-    ["Dead-lettered", dayAndTime(deadLetterTime)],
-    ...Object.entries(headers).sort(([a], [b]) => (a < b ? -1 : 1)),
-  ];
+function Content({ topic, letter, choose }: { topic: string; letter: Letter; choose: (code: string) => void }) {
+  const { payload, headers, messageId, id, key, code, produceTime, deadLetterTime } = letter;
   return (
     <div class="letter-content">
-      <dl class="facts">
-        {facts.map(([name, value], i) => (
-          <div key={name} class={i < 5 ? undefined : "header"}>
-            <dt>{name}</dt>
-            <dd dir="auto">{value}</dd>
-          </div>
-        ))}
-      </dl>
-      <p class="quiet">
-        Payload, {size(payload.length)}
-        {shown.kind === "hex" ? ", not text" : ""}
-      </p>
-      {shown.kind !== "empty" && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: keyboard users scroll it
-        <pre class="payload" data-testid="payload" data-kind={shown.kind} dir="auto" tabIndex={0}>
-          {shown.text}
-        </pre>
-      )}
-      {shown.cut && (
-        <LinkButton
-          act={() => {
-            whole.value = true;
-          }}
-        >
-          Show all
-        </LinkButton>
-      )}
+      <Facts
+        facts={[
+          [
+            "Message",
+            <a key="message" href={routeFragment(routeTo(topic, { view: "jobs", job: messageId }))}>
+              {messageId}
+            </a>,
+          ],
+          ["Dead letter", id],
+          ["Key", key || "none"],
+          [
+            "Code",
+            code ? (
+              <>
+                <code>{code}</code>{" "}
+                <LinkButton testid="same-code" act={() => choose(code)}>
+                  Only this code
+                </LinkButton>
+              </>
+            ) : (
+              "none"
+            ),
+          ],
+          ["Produced", dayAndTime(produceTime)],
+          ["Dead since", dayAndTime(deadLetterTime)],
+        ]}
+      />
+      <Headers headers={headers} />
+      <Payload payload={payload} />
     </div>
   );
 }

@@ -1,111 +1,127 @@
 import { LinkButton } from "../../ui/banner";
-import { count, duration, perSecond } from "../../ui/format";
+import { count, duration } from "../../ui/format";
+import { Icon } from "../../ui/icon";
 import { Table } from "../../ui/table";
-import type { TopicView } from "../model/board";
-import { type GroupCounts, lag } from "../model/types";
-import { Chart, type Line } from "./chart";
+import type { Board, TopicView } from "../model/board";
+import type { GroupCounts } from "../model/types";
+import { Charts } from "./charts";
 import { openDialog } from "./dialogs";
+import { PausedMark } from "./paused";
+import { PauseButton } from "./topic";
 
-// The maximum number of lines, beyond which they cannot be distinguished. The groups with the
-// largest lag are shown.
-const linesMost = 8;
-
-/** OverTime shows a topic's last ten minutes and its groups' current counts. */
-export function OverTime({ view }: { view: TopicView }) {
-  const { track, at, stats, topic } = view;
-  const line = (name: string, key: string, hue: string): Line => ({ name, hue, points: track.line(key) });
-  const rate = (name: string, key: string, hue: string): Line => ({ name, hue, points: track.rates(key) });
-  const whole = (n: number | null) => (n === null ? "–" : count(n));
+/** OverTime shows a topic's last hour and its groups' current counts. */
+export function OverTime({ board, view }: { board: Board; view: TopicView }) {
+  const { history, stats, topic } = view;
   const groups = stats?.total.groups ?? [];
-  const behind = [...groups].sort((a, b) => lag(b) - lag(a)).slice(0, linesMost);
-  const drawn = groups.filter((g) => behind.includes(g));
-  const now = at || Date.now();
   return (
-    <section class="part" aria-label="Over time">
-      <div class="charts" data-testid="charts">
-        <Chart
-          title="Depth"
-          now={now}
-          whole
-          write={whole}
-          lines={[line("stored", "length", "hue-0"), line("delayed", "delayed", "hue-5")]}
-        />
-        <Chart
-          title="Lag"
-          now={now}
-          whole
-          write={whole}
-          lines={drawn.map((g) =>
-            line(g.group, `lag:${g.group}`, `hue-${[7, 1, 4, 3, 2, 6, 8, 0][groups.indexOf(g) % 8]}`),
-          )}
-        />
-        <Chart
-          title="Per second"
-          now={now}
-          whole={false}
-          write={perSecond}
-          lines={[
-            rate("produced", "produced", "hue-0"),
-            rate("acknowledged", "acked", "hue-7"),
-            rate("retried", "retried", "hue-6"),
-          ]}
-        />
-        <Chart title="Dead letters" now={now} whole write={whole} lines={[line("stored", "dead", "hue-8")]} />
-      </div>
-      {groups.length > 0 ? (
-        <Groups groups={groups} partitions={topic.partitions} />
-      ) : (
-        stats && (
-          <p class="quiet" data-testid="no-groups">
-            No consumer group yet. The topic keeps its messages.{" "}
-            <LinkButton act={() => openDialog({ kind: "group", topic: topic.name })}>Create a group</LinkButton>
-          </p>
-        )
+    <section class="part" aria-label="Overview">
+      <Charts history={history} groups={groups} />
+      {stats && history.length < 2 && (
+        <p class="quiet" data-testid="no-history">
+          The server records the topic every 5 s from now on, for an hour.
+        </p>
+      )}
+      {groups.length > 0 && <Groups board={board} topic={topic.name} groups={groups} partitions={topic.partitions} />}
+      {stats && groups.length === 0 && (
+        <p class="quiet" data-testid="no-groups">
+          No consumer group yet. The topic keeps its messages.{" "}
+          <LinkButton act={() => openDialog({ kind: "group", topic: topic.name })}>Create a group</LinkButton>
+        </p>
+      )}
+      {groups.length > 0 && (
+        <button
+          type="button"
+          class="small"
+          data-testid="new-group"
+          onClick={() => openDialog({ kind: "group", topic: topic.name })}
+        >
+          <Icon name="plus" /> Group
+        </button>
       )}
     </section>
   );
 }
 
-function Groups({ groups, partitions }: { groups: readonly GroupCounts[]; partitions: number }) {
-  const columns: { name: string; title: string; text: (g: GroupCounts) => string }[] = [
-    { name: "Lag", title: "Unread, pending, retrying and parked", text: (g) => count(lag(g)) },
-    { name: "Unread", title: "Never delivered", text: (g) => count(g.unread) },
-    { name: "Pending", title: "Delivered and not settled", text: (g) => count(g.pending) },
-    { name: "Retrying", title: "Waiting for the next attempt", text: (g) => count(g.retrying) },
-    {
-      name: "Parked",
-      title: "Waiting for an earlier message with the same key, in strict order",
-      text: (g) => count(g.parked),
-    },
+const actions = { name: "Actions", hidden: true };
+
+interface Shown {
+  readonly name: string;
+  readonly title: string;
+  readonly text: (group: GroupCounts) => string;
+  /** The column is shown only if this number is not 0 in some group. */
+  readonly only?: (group: GroupCounts) => number;
+}
+
+function total(name: string, title: string, of: (group: GroupCounts) => number, rare = false): Shown {
+  return { name, title, text: (g) => count(of(g)), ...(rare && { only: of }) };
+}
+
+const since = "since the group was created or moved";
+
+function columns(groups: readonly GroupCounts[], partitions: number): readonly Shown[] {
+  const all: Shown[] = [
+    total("Waiting", "Can be delivered, or wait for an earlier message of their key", (g) => g.waiting),
+    total("Running", "Held by consumers", (g) => g.running),
+    total("Retrying", "Wait for the next attempt", (g) => g.retrying),
     {
       name: "Oldest",
       title: "Age of the oldest message that is not settled",
       text: (g) => (g.oldestAge > 0 ? duration(g.oldestAge) : "–"),
     },
-    { name: "Acked", title: "Since the group was created or moved", text: (g) => count(g.acked) },
-    { name: "Retried", title: "Since the group was created or moved", text: (g) => count(g.retried) },
+    total("Acked", `Acknowledged ${since}`, (g) => g.acked),
+    total("Retried", `Failed attempts that were followed by another one, ${since}`, (g) => g.retried),
+    total("Dead", `Became dead letters ${since}, including replayed ones`, (g) => g.dead),
+    total("Replayed", "Dead letters that were replayed", (g) => g.replayed, true),
+    total("Cancelled", `Cancelled ${since}`, (g) => g.cancelled, true),
+    total("Expired", `Expired before a handler began them, ${since}`, (g) => g.expired, true),
+    total("Trimmed", `Removed before they were settled, ${since}`, (g) => g.trimmed, true),
+    total("Redelivered", `Delivered again without counting as an attempt, ${since}`, (g) => g.redelivered, true),
+    total("Consumers", "Sessions", (g) => g.sessions),
     {
-      name: "Dead",
-      title: "Dead-lettered since the group was created or moved, including replayed ones",
-      text: (g) => count(g.dead),
+      name: "Dispatched",
+      title: "Partitions that a node dispatches",
+      text: (g) => `${g.dispatched}/${partitions}`,
+      only: (g) => partitions - g.dispatched,
     },
-    { name: "Replayed", title: "Dead letters that were replayed", text: (g) => count(g.replayed) },
-    { name: "Trimmed", title: "Removed before they were settled", text: (g) => count(g.trimmed) },
-    { name: "Consumers", title: "Connected", text: (g) => count(g.consumers) },
-    { name: "Owned", title: "Partitions that a consumer owns", text: (g) => `${g.ownedPartitions}/${partitions}` },
   ];
+  return all.filter(({ only }) => only === undefined || groups.some((g) => only(g) > 0));
+}
+
+function Groups(props: { board: Board; topic: string; groups: readonly GroupCounts[]; partitions: number }) {
+  const { board, topic, groups, partitions } = props;
+  const shown = columns(groups, partitions);
+  const settings = new Map(board.groups.value?.map((g) => [g.name, g]));
   return (
-    <Table testid="groups" rows="Group" columns={columns.map(({ name, title }) => ({ name, title }))}>
-      {groups.map((g) => (
-        <tr key={g.group} data-testid={`group-${g.group}`}>
-          <th scope="row">{g.group}</th>
-          {columns.map(({ name, text }) => (
-            <td key={name} class="number" data-column={name.toLowerCase()}>
-              {text(g)}
+    <Table testid="groups" rows="Group" columns={[...shown.map(({ name, title }) => ({ name, title })), actions]}>
+      {groups.map((g) => {
+        const paused = settings.get(g.group)?.paused ?? false;
+        return (
+          <tr key={g.group} data-testid={`group-${g.group}`}>
+            <th scope="row">
+              {g.group} <PausedMark paused={paused} title="Nothing is delivered to the group" />
+            </th>
+            {shown.map(({ name, text }) => (
+              <td key={name} class="number" data-column={name.toLowerCase()}>
+                {text(g)}
+              </td>
+            ))}
+            <td class="number">
+              {settings.has(g.group) && (
+                <PauseButton
+                  testid={paused ? "resume-group" : "pause-group"}
+                  paused={paused}
+                  label={`the group ${g.group}`}
+                  act={() => board.change((signal) => board.client.pauseGroup(topic, g.group, !paused, signal))}
+                  ask={{
+                    title: `Pause the group ${g.group}?`,
+                    text: "Nothing more is delivered to it. Deliveries in flight can still be settled.",
+                  }}
+                />
+              )}
             </td>
-          ))}
-        </tr>
-      ))}
+          </tr>
+        );
+      })}
     </Table>
   );
 }

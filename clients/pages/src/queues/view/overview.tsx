@@ -1,11 +1,13 @@
+import { useSignal } from "@preact/signals";
 import { Empty } from "../../ui/empty";
-import { count, perSecond } from "../../ui/format";
+import { count, duration, perSecond } from "../../ui/format";
 import { PaneHead } from "../../ui/frame";
 import { type Column, Table } from "../../ui/table";
 import type { Board, TopicView } from "../model/board";
-import { type GroupCounts, lag, sum } from "../model/types";
-import { routeFragment } from "../route";
+import { backlog, type Counts, type GroupCounts, sum } from "../model/types";
+import { routeFragment, routeTo } from "../route";
 import { openDialog } from "./dialogs";
+import { filtered } from "./filter";
 import { PausedMark } from "./paused";
 
 /** Overview shows all topics with their numbers. */
@@ -15,7 +17,7 @@ export function Overview({ board }: { board: Board }) {
     <>
       <PaneHead title="All topics" />
       <div class="pane-body">
-        {topics.length > 0 ? <Topics topics={topics} /> : board.loaded.value ? <NoTopics /> : <Waiting />}
+        {topics.length > 0 ? <Topics topics={filtered(topics)} /> : board.loaded.value ? <NoTopics /> : <Waiting />}
       </div>
     </>
   );
@@ -33,27 +35,59 @@ function NoTopics() {
   );
   return (
     <Empty icon="queues" testid="no-topics" title="No topics yet" action={action}>
-      Producers append messages to a topic. Each consumer group reads them at its own pace.
+      Producers append messages to a topic. Each consumer group handles all of them.
     </Empty>
   );
 }
 
-const columns: readonly Column[] = [
-  { name: "Depth", title: "Messages in the topic, settled or not" },
-  { name: "Unread", title: "Never delivered, in all groups" },
-  { name: "Pending", title: "Delivered and not settled" },
-  { name: "Retrying", title: "Waiting for the next attempt" },
-  { name: "Delayed", title: "Scheduled, and not due yet" },
-  { name: "Dead", title: "Dead letters" },
-  { name: "In", title: "Produced per second" },
-  { name: "Out", title: "Acknowledged per second, by all groups" },
-  { name: "Consumers", title: "Connected, in all groups" },
+interface Shown extends Column {
+  /** The number that a cell shows and by which the rows are sorted. Null if it is not known. */
+  readonly value: (view: TopicView) => number | null;
+  readonly write: (value: number | null) => string;
+}
+
+const whole = (value: number | null) => (value === null ? "–" : count(value));
+const age = (value: number | null) => (value === null || value === 0 ? "–" : duration(value));
+
+function groups(of: (group: GroupCounts) => number): (view: TopicView) => number | null {
+  return ({ stats }) => (stats ? sum(stats.total.groups, of) : null);
+}
+
+function total(of: (counts: Counts) => number): (view: TopicView) => number | null {
+  return ({ stats }) => (stats ? of(stats.total) : null);
+}
+
+const columns: readonly Shown[] = [
+  { name: "Waiting", title: "Can be delivered, in all groups", value: groups((g) => g.waiting), write: whole },
+  { name: "Running", title: "Held by consumers, in all groups", value: groups((g) => g.running), write: whole },
+  { name: "Retrying", title: "Wait for the next attempt", value: groups((g) => g.retrying), write: whole },
+  { name: "Scheduled", title: "Not due yet", value: total((c) => c.scheduled), write: whole },
+  { name: "Dead", title: "Dead letters", value: total((c) => c.deadLetters), write: whole },
+  { name: "Oldest", title: "Age of the oldest message that is not settled", value: total(oldest), write: age },
+  { name: "In", title: "Produced per second", value: ({ produced }) => produced.value, write: perSecond },
+  { name: "Out", title: "Acknowledged per second, by all groups", value: ({ acked }) => acked.value, write: perSecond },
+  { name: "Consumers", title: "Sessions, in all groups", value: groups((g) => g.sessions), write: whole },
 ];
 
+/** oldest returns the age of the oldest message that a group has not settled, in milliseconds. */
+export function oldest({ groups }: Pick<Counts, "groups">): number {
+  return Math.max(0, ...groups.map((g) => g.oldestAge));
+}
+
 function Topics({ topics }: { topics: readonly TopicView[] }) {
+  const by = useSignal({ name: "Topic", down: false });
+  const { name, down } = by.value;
+  const value = columns.find((column) => column.name === name)?.value;
+  const rows = [...topics];
+  if (value) rows.sort((a, b) => (value(a) ?? -1) - (value(b) ?? -1));
+  if (down) rows.reverse();
+  const sort = (column: string) => {
+    by.value = { name: column, down: column === name ? !down : column !== "Topic" };
+  };
+  if (rows.length === 0) return <p class="quiet">No topic matches the filter.</p>;
   return (
-    <Table testid="topics" rows="Topic" columns={columns}>
-      {topics.map((view) => (
+    <Table testid="topics" rows="Topic" columns={columns} sorted={{ ...by.value, sort }}>
+      {rows.map((view) => (
         <Row key={view.topic.name} view={view} />
       ))}
     </Table>
@@ -61,37 +95,26 @@ function Topics({ topics }: { topics: readonly TopicView[] }) {
 }
 
 function Row({ view }: { view: TopicView }) {
-  const { topic, stats, produced, acked } = view;
-  const total = stats?.total;
-  const of = (pick: (group: GroupCounts) => number) => (total ? count(sum(total.groups, pick)) : "–");
-  const dead = total?.deadLetters ?? 0;
+  const { topic, stats } = view;
   return (
-    <tr data-testid={`row-${topic.name}`} data-lag={total ? sum(total.groups, lag) : undefined}>
+    <tr data-testid={`row-${topic.name}`} data-lag={stats ? sum(stats.total.groups, backlog) : undefined}>
       <th scope="row" class="name">
-        <a href={routeFragment({ topic: topic.name, view: "overview" })} title={topic.name}>
+        <a href={routeFragment(routeTo(topic.name))} title={topic.name}>
           {topic.name}
         </a>{" "}
-        <PausedMark topic={topic} />
+        <PausedMark paused={topic.paused} title="The topic accepts no messages" />
       </th>
-      <td class="number">{total ? count(total.length) : "–"}</td>
-      <td class="number">{of((g) => g.unread)}</td>
-      <td class="number">{of((g) => g.pending)}</td>
-      <td class="number">{of((g) => g.retrying + g.parked)}</td>
-      <td class="number">{total ? count(total.delayed) : "–"}</td>
-      <td class="number">
-        {dead > 0 ? (
-          <a class="dead" href={routeFragment({ topic: topic.name, view: "dead" })}>
-            {count(dead)}
-          </a>
-        ) : total ? (
-          0
-        ) : (
-          "–"
-        )}
-      </td>
-      <td class="number">{perSecond(produced)}</td>
-      <td class="number">{perSecond(acked)}</td>
-      <td class="number">{of((g) => g.consumers)}</td>
+      {columns.map(({ name, value, write }) => (
+        <td key={name} class="number" data-column={name.toLowerCase()}>
+          {name === "Dead" && (value(view) ?? 0) > 0 ? (
+            <a class="dead" href={routeFragment(routeTo(topic.name, { view: "dead" }))}>
+              {write(value(view))}
+            </a>
+          ) : (
+            write(value(view))
+          )}
+        </td>
+      ))}
     </tr>
   );
 }

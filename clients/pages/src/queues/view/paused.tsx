@@ -1,13 +1,8 @@
-import type { Topic } from "../model/types";
-
-/** PausedMark shows which operations of a topic are paused. It shows nothing if there are none. */
-export function PausedMark({ topic }: { topic: Topic }) {
-  const { producePaused, consumePaused } = topic;
-  if (!producePaused && !consumePaused) return null;
-  const what = producePaused && consumePaused ? "paused" : producePaused ? "producing paused" : "consuming paused";
-  return (
-    <span class="mark" data-testid="paused">
-      {what}
+/** PausedMark marks a topic or a group that is paused. It shows nothing for others. */
+export function PausedMark({ paused, title }: { paused: boolean; title: string }) {
+  return paused ? (
+    <span class="mark" data-testid="paused" title={title}>
+      paused
     </span>
-  );
+  ) : null;
 }

@@ -3,35 +3,40 @@ import { brief } from "../../ui/format";
 import { Sidebar } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
 import type { Board, TopicView } from "../model/board";
-import { lag, sum } from "../model/types";
-import { routeFragment } from "../route";
+import { backlog, sum } from "../model/types";
+import { overview, routeFragment, routeTo } from "../route";
 import { route, session } from "../session";
 import { openDialog } from "./dialogs";
+import { Filter, filtered } from "./filter";
 import { PausedMark } from "./paused";
 
 /** TopicList shows the list of topics. */
 export function TopicList({ board }: { board: Board }) {
-  const topics = board.topics.value;
-  const { topic, view } = route.value;
+  const all = board.topics.value;
+  const topics = filtered(all);
+  const { topic } = route.value;
   return (
     <Sidebar page="queues" label="Topics" session={session}>
       <div class="side-tools">
-        <a
-          class="side-all"
-          href={routeFragment({ topic: null, view })}
-          aria-current={topic === null ? "page" : undefined}
-        >
+        <a class="side-all" href={routeFragment(overview)} aria-current={topic === null ? "page" : undefined}>
           All topics
         </a>
         <button type="button" class="small" data-testid="new-topic" onClick={() => openDialog({ kind: "topic" })}>
           <Icon name="plus" /> Topic
         </button>
       </div>
+      {all.length > 0 && (
+        <div class="side-filter">
+          <Filter />
+        </div>
+      )}
       <ul class="items" data-testid="topic-list">
         {topics.map((one) => (
           <Row key={one.topic.name} view={one} open={one.topic.name === topic} />
         ))}
-        {topics.length === 0 && board.loaded.value && <li class="items-empty">No topics yet.</li>}
+        {topics.length === 0 && board.loaded.value && (
+          <li class="items-empty">{all.length === 0 ? "No topics yet." : "No topic matches."}</li>
+        )}
       </ul>
     </Sidebar>
   );
@@ -46,18 +51,18 @@ function Row({ view, open }: { view: TopicView; open: boolean }) {
       ? "\u00a0"
       : groups.length === 0
         ? `${brief(stats.total.length)} stored, no group`
-        : `${brief(sum(groups, lag))} behind · ${brief(sum(groups, (g) => g.consumers))} consuming`;
+        : `${brief(sum(groups, backlog))} to do · ${consumers(sum(groups, (g) => g.sessions))}`;
     return (
       <li>
         <a
           class="item"
           data-testid={`topic-${topic.name}`}
-          href={routeFragment({ topic: topic.name, view: "overview" })}
+          href={routeFragment(routeTo(topic.name))}
           aria-current={open ? "true" : undefined}
           title={topic.name}
         >
           <span class="item-name">{topic.name}</span>
-          <PausedMark topic={topic} />
+          <PausedMark paused={topic.paused} title="The topic accepts no messages" />
           <span class="item-note">{words}</span>
           {dead > 0 && (
             <span class="badge dead-badge">
@@ -69,4 +74,8 @@ function Row({ view, open }: { view: TopicView; open: boolean }) {
       </li>
     );
   }, [view, open]);
+}
+
+function consumers(n: number): string {
+  return n === 1 ? "1 consumer" : `${brief(n)} consumers`;
 }

@@ -1,167 +1,196 @@
 import { useSignal } from "@preact/signals";
 import { failure } from "../../connection/failure";
-import { count, perSecond } from "../../ui/format";
+import { count, duration, perSecond } from "../../ui/format";
 import { PaneHead } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
 import type { Board, TopicView } from "../model/board";
-import { type GroupCounts, type Operation, sum } from "../model/types";
-import { routeFragment, type View } from "../route";
+import { type GroupCounts, sum } from "../model/types";
+import { overview, type Route, routeFragment, routeTo, type View } from "../route";
 import { go } from "../session";
+import { ConsumersPart } from "./consumers";
 import { openDialog } from "./dialogs";
+import { JobPart } from "./job";
+import { JobsPart } from "./jobs";
 import { LettersPart } from "./letters";
 import { OverTime } from "./overtime";
+import { oldest } from "./overview";
 import { PartitionsPart } from "./partitions";
 import { PausedMark } from "./paused";
-import { PendingPart } from "./pending";
+import { SettingsPart } from "./settings";
+
+/** PartProps are the properties of the parts that show one group of a topic. */
+export interface PartProps {
+  board: Board;
+  view: TopicView;
+  route: Route;
+  /** The chosen group while it exists, otherwise the first one. Empty if the topic has none. */
+  group: string;
+}
 
 /** TopicPane shows a topic: its numbers and one of its parts. */
-export function TopicPane({ board, view, part }: { board: Board; view: TopicView; part: View }) {
+export function TopicPane({ board, view, route }: { board: Board; view: TopicView; route: Route }) {
   const { topic } = view;
   return (
     <>
-      <PaneHead
-        title={topic.name}
-        back={{ label: "Back to the topics", act: () => go({ topic: null, view: "overview" }) }}
-      >
-        <PausedMark topic={topic} />
+      <PaneHead title={topic.name} back={{ label: "Back to the topics", act: () => go(overview) }}>
+        <PausedMark paused={topic.paused} title="The topic accepts no messages" />
         <Controls board={board} view={view} />
       </PaneHead>
       <div class="pane-body">
-        <Tiles view={view} />
-        <Parts view={view} part={part} />
-        <Part board={board} view={view} part={part} />
-        <Settings view={view} />
+        <Tiles view={view} route={route} />
+        <Parts view={view} route={route} />
+        <Part board={board} view={view} route={route} />
       </div>
     </>
   );
 }
 
-function Part({ board, view, part }: { board: Board; view: TopicView; part: View }) {
-  const group = useSignal("");
-  const groups = view.topic.groups;
-  // The chosen group while it exists, otherwise the first one.
-  const known = groups.includes(group.value) ? group.value : (groups[0] ?? "");
-  const choose = (name: string) => {
-    group.value = name;
-  };
-  switch (part) {
+function Part({ board, view, route }: { board: Board; view: TopicView; route: Route }) {
+  const { groups } = view.topic;
+  const props = { board, view, route, group: groups.includes(route.group) ? route.group : (groups[0] ?? "") };
+  switch (route.view) {
     case "overview":
-      return <OverTime view={view} />;
+      return <OverTime board={board} view={view} />;
+    case "jobs":
+      return route.job === "" ? <JobsPart {...props} /> : <JobPart {...props} />;
+    case "consumers":
+      return <ConsumersPart {...props} />;
     case "partitions":
-      return <PartitionsPart board={board} view={view} group={known} choose={choose} />;
-    case "pending":
-      return <PendingPart board={board} view={view} group={known} choose={choose} />;
+      return <PartitionsPart {...props} />;
     case "dead":
       return <LettersPart board={board} view={view} />;
+    case "settings":
+      return <SettingsPart board={board} view={view} />;
   }
 }
 
 function Controls({ board, view }: { board: Board; view: TopicView }) {
-  const { topic } = view;
-  const busy = useSignal(false);
-  const paused: Operation[] = [];
-  if (topic.producePaused) paused.push("produce");
-  if (topic.consumePaused) paused.push("consume");
-  const resume = async () => {
-    busy.value = true;
-    try {
-      await board.call((signal) => board.client.resume(topic.name, paused, signal));
-    } catch (cause) {
-      openDialog({ kind: "problem", text: failure(cause).text });
-    } finally {
-      busy.value = false;
-      board.wake();
-    }
-  };
+  const { name, paused } = view.topic;
   return (
     <span class="controls">
       <button
         type="button"
         class="small"
-        data-testid="new-group"
-        onClick={() => openDialog({ kind: "group", topic: topic.name })}
+        data-testid="produce"
+        onClick={() => openDialog({ kind: "produce", topic: name })}
       >
-        <Icon name="plus" /> Group
+        <Icon name="plus" /> Message
       </button>
-      {paused.length > 0 ? (
-        <button type="button" class="small primary" data-testid="resume" disabled={busy} onClick={() => void resume()}>
-          Resume
-        </button>
-      ) : (
-        <button
-          type="button"
-          class="small"
-          data-testid="pause"
-          onClick={() => openDialog({ kind: "pause", topic: topic.name })}
-        >
-          Pause…
-        </button>
-      )}
+      <PauseButton
+        testid={paused ? "resume" : "pause"}
+        paused={paused}
+        label={name}
+        act={() => board.change((signal) => board.client.pauseTopic(name, !paused, signal))}
+        ask={{
+          title: `Pause ${name}?`,
+          text: "The topic then accepts no messages: Produce fails with TOPIC_PAUSED. Messages that it has are still delivered.",
+        }}
+      />
     </span>
   );
 }
 
-function Tiles({ view }: { view: TopicView }) {
+/**
+ * PauseButton pauses or resumes a topic or a group. It asks before it pauses. label is the name for
+ * screen readers.
+ */
+export function PauseButton(props: {
+  testid: string;
+  paused: boolean;
+  label: string;
+  act: () => Promise<void>;
+  ask: { title: string; text: string };
+}) {
+  const { testid, paused, label, act, ask } = props;
+  const busy = useSignal(false);
+  const resume = async () => {
+    busy.value = true;
+    try {
+      await act();
+    } catch (cause) {
+      openDialog({ kind: "problem", text: failure(cause).text });
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <button
+      type="button"
+      class={paused ? "small primary" : "small"}
+      data-testid={testid}
+      aria-label={`${paused ? "Resume" : "Pause"} ${label}`}
+      disabled={busy}
+      onClick={() => (paused ? void resume() : openDialog({ kind: "confirm", ...ask, yes: "Pause", act }))}
+    >
+      {paused ? "Resume" : "Pause…"}
+    </button>
+  );
+}
+
+interface Tile {
+  id: string;
+  name: string;
+  text: string;
+  to?: Partial<Route>;
+}
+
+function Tiles({ view, route }: { view: TopicView; route: Route }) {
   const { stats, produced, acked } = view;
   const total = stats?.total;
   const of = (pick: (group: GroupCounts) => number) => (total ? count(sum(total.groups, pick)) : "–");
-  const tiles: [string, string, string][] = [
-    ["depth", "Depth", total ? count(total.length) : "–"],
-    ["unread", "Unread", of((g) => g.unread)],
-    ["pending", "Pending", of((g) => g.pending)],
-    ["retrying", "Retrying", of((g) => g.retrying + g.parked)],
-    ["delayed", "Delayed", total ? count(total.delayed) : "–"],
-    ["dead", "Dead", total ? count(total.deadLetters) : "–"],
-    ["in", "In", perSecond(produced)],
-    ["out", "Out", perSecond(acked)],
-    ["consumers", "Consumers", of((g) => g.consumers)],
+  const age = total ? oldest(total) : 0;
+  const tiles: Tile[] = [
+    { id: "waiting", name: "Waiting", text: of((g) => g.waiting), to: { view: "jobs", state: "waiting" } },
+    { id: "running", name: "Running", text: of((g) => g.running), to: { view: "consumers" } },
+    { id: "retrying", name: "Retrying", text: of((g) => g.retrying), to: { view: "jobs", state: "retrying" } },
+    {
+      id: "scheduled",
+      name: "Scheduled",
+      text: total ? count(total.scheduled) : "–",
+      to: { view: "jobs", state: "scheduled" },
+    },
+    { id: "dead", name: "Dead", text: total ? count(total.deadLetters) : "–", to: { view: "dead" } },
+    { id: "oldest", name: "Oldest", text: age > 0 ? duration(age) : "–" },
+    { id: "in", name: "In", text: perSecond(produced.value) },
+    { id: "out", name: "Out", text: perSecond(acked.value) },
+    { id: "consumers", name: "Consumers", text: of((g) => g.sessions), to: { view: "consumers" } },
   ];
   return (
     <dl class="tiles">
-      {tiles.map(([id, name, value]) => (
+      {tiles.map(({ id, name, text, to }) => (
         <div key={id} class="tile" data-bad={id === "dead" && (total?.deadLetters ?? 0) > 0}>
           <dt>{name}</dt>
-          <dd data-testid={`tile-${id}`}>{value}</dd>
+          <dd data-testid={`tile-${id}`}>
+            {to ? <a href={routeFragment(routeTo(view.topic.name, { group: route.group, ...to }))}>{text}</a> : text}
+          </dd>
         </div>
       ))}
     </dl>
   );
 }
 
-function Parts({ view, part }: { view: TopicView; part: View }) {
-  const topic = view.topic.name;
+function Parts({ view, route }: { view: TopicView; route: Route }) {
   const dead = view.stats?.total.deadLetters ?? 0;
   const names: [View, string][] = [
-    ["overview", "Over time"],
+    ["overview", "Overview"],
+    ["jobs", "Jobs"],
+    ["consumers", "Consumers"],
     ["partitions", "Partitions"],
-    ["pending", "Pending"],
     ["dead", dead > 0 ? `Dead letters ${count(dead)}` : "Dead letters"],
+    ["settings", "Settings"],
   ];
   return (
     <nav class="tabs" aria-label="Parts of the topic">
       {names.map(([id, name]) => (
         <a
           key={id}
-          href={routeFragment({ topic, view: id })}
+          href={routeFragment(routeTo(view.topic.name, { view: id, group: route.group }))}
           data-testid={`part-${id}`}
-          aria-current={id === part ? "page" : undefined}
+          aria-current={id === route.view ? "page" : undefined}
         >
           {name}
         </a>
       ))}
     </nav>
   );
-}
-
-function Settings({ view }: { view: TopicView }) {
-  const { partitions, partitioner, strictOrder, maxAttempts, maxMessages, dropOldest } = view.topic;
-  const facts = [
-    `${partitions} ${partitions === 1 ? "partition" : "partitions"}`,
-    partitioner && `by ${partitioner}`,
-    strictOrder && "strict order",
-    maxAttempts > 0 && `${maxAttempts} attempts`,
-    maxMessages > 0 && `at most ${count(maxMessages)} per partition${dropOldest ? ", drops the oldest" : ""}`,
-    `${count(view.stats?.total.produced ?? 0)} produced in total`,
-  ];
-  return <p class="quiet settings">{facts.filter(Boolean).join(" · ")}</p>;
 }

@@ -828,51 +828,44 @@ export declare type GroupStats = Message<"parley.v1.GroupStats"> & {
   elsewhere: bigint;
 
   /**
-   * Always 0: the messages before the group's start are not counted.
-   *
-   * @generated from field: int64 skipped = 11;
-   */
-  skipped: bigint;
-
-  /**
    * Attempts that failed and were followed by another one.
    *
-   * @generated from field: int64 retried = 12;
+   * @generated from field: int64 retried = 11;
    */
   retried: bigint;
 
   /**
    * Deliveries that were repeated and did not count as an attempt.
    *
-   * @generated from field: int64 redelivered = 13;
+   * @generated from field: int64 redelivered = 12;
    */
   redelivered: bigint;
 
   /**
    * Dead letters of the group that were replayed.
    *
-   * @generated from field: int64 replayed = 14;
+   * @generated from field: int64 replayed = 13;
    */
   replayed: bigint;
 
   /**
    * The age of the oldest message that is not settled. 0 if there is none.
    *
-   * @generated from field: google.protobuf.Duration oldest_age = 15;
+   * @generated from field: google.protobuf.Duration oldest_age = 14;
    */
   oldestAge?: Duration | undefined;
 
   /**
    * The sessions of the group, on all nodes that answered. Only in a TopicStats.
    *
-   * @generated from field: int32 sessions = 16;
+   * @generated from field: int32 sessions = 15;
    */
   sessions: number;
 
   /**
    * 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
    *
-   * @generated from field: int32 dispatched_partitions = 17;
+   * @generated from field: int32 dispatched_partitions = 16;
    */
   dispatchedPartitions: number;
 };
@@ -1401,11 +1394,11 @@ export declare type PartitionLease = Message<"parley.v1.PartitionLease"> & {
 export declare const PartitionLeaseSchema: GenMessage<PartitionLease>;
 
 /**
- * Job is a message and what each group did with it.
+ * JobInfo is a message and what each group did with it.
  *
- * @generated from message parley.v1.Job
+ * @generated from message parley.v1.JobInfo
  */
-export declare type Job = Message<"parley.v1.Job"> & {
+export declare type JobInfo = Message<"parley.v1.JobInfo"> & {
   /**
    * @generated from field: string message_id = 1;
    */
@@ -1462,10 +1455,10 @@ export declare type Job = Message<"parley.v1.Job"> & {
 };
 
 /**
- * Describes the message parley.v1.Job.
- * Use `create(JobSchema)` to create a new message.
+ * Describes the message parley.v1.JobInfo.
+ * Use `create(JobInfoSchema)` to create a new message.
  */
-export declare const JobSchema: GenMessage<Job>;
+export declare const JobInfoSchema: GenMessage<JobInfo>;
 
 /**
  * JobInGroup is the state of a message in one group.
@@ -1585,9 +1578,9 @@ export declare const GetJobRequestSchema: GenMessage<GetJobRequest>;
  */
 export declare type GetJobResponse = Message<"parley.v1.GetJobResponse"> & {
   /**
-   * @generated from field: parley.v1.Job job = 1;
+   * @generated from field: parley.v1.JobInfo job = 1;
    */
-  job?: Job | undefined;
+  job?: JobInfo | undefined;
 };
 
 /**
@@ -1664,9 +1657,9 @@ export declare const ListJobsRequestSchema: GenMessage<ListJobsRequest>;
  */
 export declare type ListJobsResponse = Message<"parley.v1.ListJobsResponse"> & {
   /**
-   * @generated from field: repeated parley.v1.Job jobs = 1;
+   * @generated from field: repeated parley.v1.JobInfo jobs = 1;
    */
-  jobs: Job[];
+  jobs: JobInfo[];
 
   /**
    * Empty on the last page, and only there.

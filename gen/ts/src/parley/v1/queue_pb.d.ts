@@ -236,6 +236,15 @@ export declare type ProduceRequest = Message<"parley.v1.ProduceRequest"> & {
    * @generated from field: int64 sequence = 4;
    */
   sequence: bigint;
+
+  /**
+   * `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat
+   * has the same number as the first attempt, so that the server recognises it also after the topic
+   * has got more partitions.
+   *
+   * @generated from field: int32 routed_by = 5;
+   */
+  routedBy: number;
 };
 
 /**
@@ -256,6 +265,14 @@ export declare type ProduceResponse = Message<"parley.v1.ProduceResponse"> & {
    * @generated from field: repeated parley.v1.ProduceResult results = 1;
    */
   results: ProduceResult[];
+
+  /**
+   * The number of partitions that the producer's next request is to be routed by. 0 if no message
+   * of the request was valid.
+   *
+   * @generated from field: int32 routed_by = 2;
+   */
+  routedBy: number;
 };
 
 /**
@@ -801,6 +818,15 @@ export declare type SessionHeartbeat = Message<"parley.v1.SessionHeartbeat"> & {
    * @generated from field: google.protobuf.Duration unconfirmed = 1;
    */
   unconfirmed?: Duration | undefined;
+
+  /**
+   * How long the node had the request of the stream when it made the frame. A consumer counts the
+   * contact from when it made the request, and not from when it read the frame: the frame may have
+   * waited for a process that was stopped.
+   *
+   * @generated from field: google.protobuf.Duration elapsed = 2;
+   */
+  elapsed?: Duration | undefined;
 };
 
 /**

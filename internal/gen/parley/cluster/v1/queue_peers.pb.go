@@ -1760,12 +1760,12 @@ func (x *ConsumeSessionRequest) GetResumes() int64 {
 
 // ConsumeUpdate changes the limits of a session.
 type ConsumeUpdate struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Concurrency   int64                  `protobuf:"varint,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
-	MaxInFlight   int64                  `protobuf:"varint,2,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
-	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	Renew         bool                   `protobuf:"varint,4,opt,name=renew,proto3" json:"renew,omitempty"`
-	ExpiresUs     int64                  `protobuf:"varint,5,opt,name=expires_us,json=expiresUs,proto3" json:"expires_us,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Concurrency int64                  `protobuf:"varint,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	MaxInFlight int64                  `protobuf:"varint,2,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	MaxBytes    int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// Unset if the stream keeps its token.
+	Renewal       *ConsumeRenewal `protobuf:"bytes,4,opt,name=renewal,proto3" json:"renewal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1821,14 +1821,68 @@ func (x *ConsumeUpdate) GetMaxBytes() int64 {
 	return 0
 }
 
-func (x *ConsumeUpdate) GetRenew() bool {
+func (x *ConsumeUpdate) GetRenewal() *ConsumeRenewal {
 	if x != nil {
-		return x.Renew
+		return x.Renewal
 	}
-	return false
+	return nil
 }
 
-func (x *ConsumeUpdate) GetExpiresUs() int64 {
+// ConsumeRenewal is a consume.Renewal.
+type ConsumeRenewal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	IssuedUs      int64                  `protobuf:"varint,2,opt,name=issued_us,json=issuedUs,proto3" json:"issued_us,omitempty"`
+	ExpiresUs     int64                  `protobuf:"varint,3,opt,name=expires_us,json=expiresUs,proto3" json:"expires_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeRenewal) Reset() {
+	*x = ConsumeRenewal{}
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeRenewal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeRenewal) ProtoMessage() {}
+
+func (x *ConsumeRenewal) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeRenewal.ProtoReflect.Descriptor instead.
+func (*ConsumeRenewal) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ConsumeRenewal) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ConsumeRenewal) GetIssuedUs() int64 {
+	if x != nil {
+		return x.IssuedUs
+	}
+	return 0
+}
+
+func (x *ConsumeRenewal) GetExpiresUs() int64 {
 	if x != nil {
 		return x.ExpiresUs
 	}
@@ -1849,7 +1903,7 @@ type ConsumeSessionAnswer struct {
 
 func (x *ConsumeSessionAnswer) Reset() {
 	*x = ConsumeSessionAnswer{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[27]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +1915,7 @@ func (x *ConsumeSessionAnswer) String() string {
 func (*ConsumeSessionAnswer) ProtoMessage() {}
 
 func (x *ConsumeSessionAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[27]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +1928,7 @@ func (x *ConsumeSessionAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeSessionAnswer.ProtoReflect.Descriptor instead.
 func (*ConsumeSessionAnswer) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{27}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ConsumeSessionAnswer) GetFound() bool {
@@ -1912,7 +1966,7 @@ type ConsumeSessionsRequest struct {
 
 func (x *ConsumeSessionsRequest) Reset() {
 	*x = ConsumeSessionsRequest{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[28]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +1978,7 @@ func (x *ConsumeSessionsRequest) String() string {
 func (*ConsumeSessionsRequest) ProtoMessage() {}
 
 func (x *ConsumeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[28]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +1991,7 @@ func (x *ConsumeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{28}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ConsumeSessionsRequest) GetTopic() string {
@@ -1973,7 +2027,7 @@ type ConsumeSessionsAnswer struct {
 
 func (x *ConsumeSessionsAnswer) Reset() {
 	*x = ConsumeSessionsAnswer{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[29]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2039,7 @@ func (x *ConsumeSessionsAnswer) String() string {
 func (*ConsumeSessionsAnswer) ProtoMessage() {}
 
 func (x *ConsumeSessionsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[29]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2052,7 @@ func (x *ConsumeSessionsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeSessionsAnswer.ProtoReflect.Descriptor instead.
 func (*ConsumeSessionsAnswer) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{29}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConsumeSessionsAnswer) GetSessions() []*ConsumeSessionInfo {
@@ -2034,7 +2088,7 @@ type ConsumeSessionInfo struct {
 
 func (x *ConsumeSessionInfo) Reset() {
 	*x = ConsumeSessionInfo{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[30]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2100,7 @@ func (x *ConsumeSessionInfo) String() string {
 func (*ConsumeSessionInfo) ProtoMessage() {}
 
 func (x *ConsumeSessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[30]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2113,7 @@ func (x *ConsumeSessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeSessionInfo.ProtoReflect.Descriptor instead.
 func (*ConsumeSessionInfo) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{30}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ConsumeSessionInfo) GetConsumer() string {
@@ -2138,7 +2192,7 @@ type ConsumeLoad struct {
 
 func (x *ConsumeLoad) Reset() {
 	*x = ConsumeLoad{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2204,7 @@ func (x *ConsumeLoad) String() string {
 func (*ConsumeLoad) ProtoMessage() {}
 
 func (x *ConsumeLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2217,7 @@ func (x *ConsumeLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeLoad.ProtoReflect.Descriptor instead.
 func (*ConsumeLoad) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{31}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ConsumeLoad) GetPartition() int64 {
@@ -2209,7 +2263,7 @@ type ConsumeHeldInfo struct {
 
 func (x *ConsumeHeldInfo) Reset() {
 	*x = ConsumeHeldInfo{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2275,7 @@ func (x *ConsumeHeldInfo) String() string {
 func (*ConsumeHeldInfo) ProtoMessage() {}
 
 func (x *ConsumeHeldInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2288,7 @@ func (x *ConsumeHeldInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeHeldInfo.ProtoReflect.Descriptor instead.
 func (*ConsumeHeldInfo) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{32}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConsumeHeldInfo) GetPartition() int64 {
@@ -2291,7 +2345,7 @@ type ConsumeHolderNotice struct {
 
 func (x *ConsumeHolderNotice) Reset() {
 	*x = ConsumeHolderNotice{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[33]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2357,7 @@ func (x *ConsumeHolderNotice) String() string {
 func (*ConsumeHolderNotice) ProtoMessage() {}
 
 func (x *ConsumeHolderNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[33]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2370,7 @@ func (x *ConsumeHolderNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeHolderNotice.ProtoReflect.Descriptor instead.
 func (*ConsumeHolderNotice) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{33}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConsumeHolderNotice) GetLease() *ConsumeLease {
@@ -2353,7 +2407,7 @@ type ConsumeSpareNotice struct {
 
 func (x *ConsumeSpareNotice) Reset() {
 	*x = ConsumeSpareNotice{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[34]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2419,7 @@ func (x *ConsumeSpareNotice) String() string {
 func (*ConsumeSpareNotice) ProtoMessage() {}
 
 func (x *ConsumeSpareNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[34]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2432,7 @@ func (x *ConsumeSpareNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeSpareNotice.ProtoReflect.Descriptor instead.
 func (*ConsumeSpareNotice) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{34}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ConsumeSpareNotice) GetGroup() string {
@@ -2546,14 +2600,17 @@ const file_parley_cluster_v1_queue_peers_proto_rawDesc = "" +
 	"\x04call\x18\x03 \x01(\rR\x04call\x12$\n" +
 	"\x0eack_timeout_ns\x18\x04 \x01(\x03R\fackTimeoutNs\x128\n" +
 	"\x06update\x18\x05 \x01(\v2 .parley.cluster.v1.ConsumeUpdateR\x06update\x12\x18\n" +
-	"\aresumes\x18\x06 \x01(\x03R\aresumes\"\xa7\x01\n" +
+	"\aresumes\x18\x06 \x01(\x03R\aresumes\"\xaf\x01\n" +
 	"\rConsumeUpdate\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x03R\vconcurrency\x12\"\n" +
 	"\rmax_in_flight\x18\x02 \x01(\x03R\vmaxInFlight\x12\x1b\n" +
-	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x14\n" +
-	"\x05renew\x18\x04 \x01(\bR\x05renew\x12\x1d\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12;\n" +
+	"\arenewal\x18\x04 \x01(\v2!.parley.cluster.v1.ConsumeRenewalR\arenewal\"^\n" +
+	"\x0eConsumeRenewal\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
+	"\tissued_us\x18\x02 \x01(\x03R\bissuedUs\x12\x1d\n" +
 	"\n" +
-	"expires_us\x18\x05 \x01(\x03R\texpiresUs\"{\n" +
+	"expires_us\x18\x03 \x01(\x03R\texpiresUs\"{\n" +
 	"\x14ConsumeSessionAnswer\x12\x14\n" +
 	"\x05found\x18\x01 \x01(\bR\x05found\x12\x1d\n" +
 	"\n" +
@@ -2611,7 +2668,7 @@ func file_parley_cluster_v1_queue_peers_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_queue_peers_proto_rawDescData
 }
 
-var file_parley_cluster_v1_queue_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_parley_cluster_v1_queue_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_parley_cluster_v1_queue_peers_proto_goTypes = []any{
 	(*ConsumeToken)(nil),           // 0: parley.cluster.v1.ConsumeToken
 	(*ConsumeResult)(nil),          // 1: parley.cluster.v1.ConsumeResult
@@ -2640,18 +2697,19 @@ var file_parley_cluster_v1_queue_peers_proto_goTypes = []any{
 	(*ConsumeRetryAnswer)(nil),     // 24: parley.cluster.v1.ConsumeRetryAnswer
 	(*ConsumeSessionRequest)(nil),  // 25: parley.cluster.v1.ConsumeSessionRequest
 	(*ConsumeUpdate)(nil),          // 26: parley.cluster.v1.ConsumeUpdate
-	(*ConsumeSessionAnswer)(nil),   // 27: parley.cluster.v1.ConsumeSessionAnswer
-	(*ConsumeSessionsRequest)(nil), // 28: parley.cluster.v1.ConsumeSessionsRequest
-	(*ConsumeSessionsAnswer)(nil),  // 29: parley.cluster.v1.ConsumeSessionsAnswer
-	(*ConsumeSessionInfo)(nil),     // 30: parley.cluster.v1.ConsumeSessionInfo
-	(*ConsumeLoad)(nil),            // 31: parley.cluster.v1.ConsumeLoad
-	(*ConsumeHeldInfo)(nil),        // 32: parley.cluster.v1.ConsumeHeldInfo
-	(*ConsumeHolderNotice)(nil),    // 33: parley.cluster.v1.ConsumeHolderNotice
-	(*ConsumeSpareNotice)(nil),     // 34: parley.cluster.v1.ConsumeSpareNotice
-	(*Fault)(nil),                  // 35: parley.cluster.v1.Fault
+	(*ConsumeRenewal)(nil),         // 27: parley.cluster.v1.ConsumeRenewal
+	(*ConsumeSessionAnswer)(nil),   // 28: parley.cluster.v1.ConsumeSessionAnswer
+	(*ConsumeSessionsRequest)(nil), // 29: parley.cluster.v1.ConsumeSessionsRequest
+	(*ConsumeSessionsAnswer)(nil),  // 30: parley.cluster.v1.ConsumeSessionsAnswer
+	(*ConsumeSessionInfo)(nil),     // 31: parley.cluster.v1.ConsumeSessionInfo
+	(*ConsumeLoad)(nil),            // 32: parley.cluster.v1.ConsumeLoad
+	(*ConsumeHeldInfo)(nil),        // 33: parley.cluster.v1.ConsumeHeldInfo
+	(*ConsumeHolderNotice)(nil),    // 34: parley.cluster.v1.ConsumeHolderNotice
+	(*ConsumeSpareNotice)(nil),     // 35: parley.cluster.v1.ConsumeSpareNotice
+	(*Fault)(nil),                  // 36: parley.cluster.v1.Fault
 }
 var file_parley_cluster_v1_queue_peers_proto_depIdxs = []int32{
-	35, // 0: parley.cluster.v1.ConsumeResult.fault:type_name -> parley.cluster.v1.Fault
+	36, // 0: parley.cluster.v1.ConsumeResult.fault:type_name -> parley.cluster.v1.Fault
 	1,  // 1: parley.cluster.v1.ConsumeResults.results:type_name -> parley.cluster.v1.ConsumeResult
 	0,  // 2: parley.cluster.v1.ConsumeSettlement.token:type_name -> parley.cluster.v1.ConsumeToken
 	3,  // 3: parley.cluster.v1.ConsumeSettleRequest.items:type_name -> parley.cluster.v1.ConsumeSettlement
@@ -2672,16 +2730,17 @@ var file_parley_cluster_v1_queue_peers_proto_depIdxs = []int32{
 	0,  // 18: parley.cluster.v1.ConsumeEnded.token:type_name -> parley.cluster.v1.ConsumeToken
 	22, // 19: parley.cluster.v1.ConsumeCancelRequest.items:type_name -> parley.cluster.v1.ConsumeCancellation
 	26, // 20: parley.cluster.v1.ConsumeSessionRequest.update:type_name -> parley.cluster.v1.ConsumeUpdate
-	35, // 21: parley.cluster.v1.ConsumeSessionAnswer.fault:type_name -> parley.cluster.v1.Fault
-	30, // 22: parley.cluster.v1.ConsumeSessionsAnswer.sessions:type_name -> parley.cluster.v1.ConsumeSessionInfo
-	31, // 23: parley.cluster.v1.ConsumeSessionInfo.loads:type_name -> parley.cluster.v1.ConsumeLoad
-	32, // 24: parley.cluster.v1.ConsumeSessionInfo.held:type_name -> parley.cluster.v1.ConsumeHeldInfo
-	8,  // 25: parley.cluster.v1.ConsumeHolderNotice.lease:type_name -> parley.cluster.v1.ConsumeLease
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	27, // 21: parley.cluster.v1.ConsumeUpdate.renewal:type_name -> parley.cluster.v1.ConsumeRenewal
+	36, // 22: parley.cluster.v1.ConsumeSessionAnswer.fault:type_name -> parley.cluster.v1.Fault
+	31, // 23: parley.cluster.v1.ConsumeSessionsAnswer.sessions:type_name -> parley.cluster.v1.ConsumeSessionInfo
+	32, // 24: parley.cluster.v1.ConsumeSessionInfo.loads:type_name -> parley.cluster.v1.ConsumeLoad
+	33, // 25: parley.cluster.v1.ConsumeSessionInfo.held:type_name -> parley.cluster.v1.ConsumeHeldInfo
+	8,  // 26: parley.cluster.v1.ConsumeHolderNotice.lease:type_name -> parley.cluster.v1.ConsumeLease
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_queue_peers_proto_init() }
@@ -2696,7 +2755,7 @@ func file_parley_cluster_v1_queue_peers_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_queue_peers_proto_rawDesc), len(file_parley_cluster_v1_queue_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

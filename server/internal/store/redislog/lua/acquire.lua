@@ -7,7 +7,7 @@
 -- ARGV[2] node
 -- ARGV[3] epoch  that the caller saw
 -- RETURNS {epoch, now µs, last µs, last ord, gv, the state's fields, four sizes as commit returns them,
---          1 if nobody held the lease or 0}.
+--          1 if the lease was given back and each delivery has a row, or 0}.
 --         Errors: NOTOPIC, NOGROUP, HELD.
 --
 -- Safe to repeat: a repeat is HELD.
@@ -17,7 +17,7 @@ local head = redis.call('HMGET', meta, 'uid', 'last', 'ord', 'gv')
 if head[1] ~= uid then
   return redis.error_reply('NOTOPIC')
 end
-local stored = redis.call('HMGET', state, 'uid', 'epoch', 'sent', 'holder')
+local stored = redis.call('HMGET', state, 'uid', 'epoch', 'sent', 'holder', 'unsure')
 if stored[1] ~= uid or not stored[3] then
   return redis.error_reply('NOGROUP')
 end
@@ -30,5 +30,5 @@ local epoch = text(math.max(tonumber(expected) + 1, now))
 redis.call('HSET', state, 'holder', node, 'epoch', epoch)
 return {
   epoch, text(now), head[2] or '0', head[3] or '0', head[4] or '0', redis.call('HGETALL', state), largest_after(sizes, stored[3]),
-  (stored[4] or '') == '' and 1 or 0,
+  (stored[4] or '') == '' and not stored[5] and 1 or 0,
 }

@@ -19,7 +19,7 @@
 -- ARGV[6] version  of this commit
 -- ARGV[7] cursor   "<µs>-<ord>"
 -- ARGV[8] sent     "<µs>-<ord>"
--- ARGV[9] release  1 to give the lease back
+-- ARGV[9] release  1 to give the lease back, 2 if also deliveries without a row may exist
 -- ARGV[10] gv      the version of the set of groups under which entries may be removed
 -- ARGV[11] counters  how many there are; so the next six
 -- ARGV[12] chunks
@@ -37,7 +37,7 @@
 --         TOOLARGE.
 --
 -- Safe to repeat byte for byte: what has the version, or an earlier one, was applied before.
-local state, open, rows, due, meta, sizes, main, dlq, dlq_data, moved, keys, uid, partition, group, epoch, acked, version, cursor, sent, release, gv, n_counters, n_chunks, n_rows, n_row_deletions, n_dead, n_unique, n_removals, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17]), ARGV
+local state, open, rows, due, meta, sizes, main, dlq, dlq_data, moved, keys, uid, partition, group, epoch, acked, version, cursor, sent, release, gv, n_counters, n_chunks, n_rows, n_row_deletions, n_dead, n_unique, n_removals, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17]), ARGV
 
 local head = redis.call('HMGET', meta, 'uid', 'last', 'ord', 'gv')
 if head[1] ~= uid then
@@ -154,10 +154,10 @@ end
 -- not its µs in the log.
 for i = 1, n_unique do
   local key, us = keys[10 + i], take(1)
-  local holder, left = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)$')
+  local holder, left, replaced = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)(.*)$')
   if holder and (holder == us or text(tonumber(redis.call('ZSCORE', moved, scheduled_id(partition, holder)) or '0')) == us) then
     if tonumber(left) > 1 then
-      redis.call('SET', key, holder .. ' ' .. text(tonumber(left) - 1), 'KEEPTTL')
+      redis.call('SET', key, holder .. ' ' .. text(tonumber(left) - 1) .. replaced, 'KEEPTTL')
     else
       redis.call('DEL', key)
     end
@@ -169,7 +169,10 @@ if n_removals > 0 and (head[4] or '0') == gv then
 end
 
 redis.call('HSET', state, 'ver', text(version), 'cursor', cursor, 'sent', sent)
-if release then
-  redis.call('HDEL', state, 'holder')
+if release ~= '0' then
+  redis.call('HDEL', state, 'holder', 'unsure')
+end
+if release == '2' then
+  redis.call('HSET', state, 'unsure', '1')
 end
 return answer()

@@ -28,7 +28,7 @@
 --         its due time its unique key is kept, or empty; and the record. If plain, only the record.
 -- RETURNS the µs of the first message; a code for all messages, and how many of them were stored
 --         first, if plain; else for each {code, µs, due ms or 0, µs in the log of the message that it
---         replaces or 0}. A message i that is stored has the first µs + i - 1.
+--         replaces or 0, also for a duplicate}. A message i that is stored has the first µs + i - 1.
 --         Codes: 0 stored, 1 duplicate, 2 full, 3 key reused, 4 sequence too old, 5 unique key in use,
 --         6 too far ahead. Errors: NOTOPIC, PAUSED.
 --
@@ -282,7 +282,7 @@ local function put(i, when, its_digest, unique, record, idem, uniq)
     redis.call('SET', idem, its_digest .. ' ' .. text(us) .. ' ' .. text(due), 'PX', text(window + math.max(due - now_ms, 0)))
   end
   if uniq then
-    redis.call('SET', uniq, text(us) .. ' ' .. group_count(), 'PX', text(tonumber(string.sub(unique, 2)) + math.max(due - now_ms, 0)))
+    redis.call('SET', uniq, text(us) .. ' ' .. group_count() .. (replaced ~= '0' and ' ' .. replaced or ''), 'PX', text(tonumber(string.sub(unique, 2)) + math.max(due - now_ms, 0)))
   end
   return {STORED, text(us), text(due), replaced}
 end
@@ -299,6 +299,11 @@ for i = 0, n - 1 do
   local result = put(i, args[at], args[at + 1], args[at + 2], args[at + 3], idem, uniq)
   if not result then
     return redis.error_reply('NOTOPIC')
+  end
+  if result[1] == DUPLICATE and string.sub(args[at + 2], 1, 1) == 'p' then
+    -- Who stored it may have died before it had the message that this one replaced cancelled.
+    local us, replaced = string.match(redis.call('GET', uniq) or '', '^(%d+) %d+ (%d+)$')
+    result[4] = us == result[2] and replaced or '0'
   end
   if not idem then
     covered = covered or result[1] == STORED

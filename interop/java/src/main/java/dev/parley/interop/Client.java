@@ -2,33 +2,34 @@ package dev.parley.interop;
 
 import com.google.gson.Gson;
 import com.google.protobuf.Any;
+import com.google.protobuf.Duration;
 import com.google.protobuf.InvalidProtocolBufferException;
 import dev.parley.v1.AckRequest;
+import dev.parley.v1.CreateGroupRequest;
+import dev.parley.v1.Delivery;
+import dev.parley.v1.GetTopicStatsRequest;
+import dev.parley.v1.Group;
+import dev.parley.v1.LeaveRequest;
 import dev.parley.v1.AdminServiceGrpc;
+import dev.parley.v1.QueueServiceGrpc;
+import dev.parley.v1.ReceiveRequest;
+import dev.parley.v1.StreamingConsumeRequest;
+import dev.parley.v1.StreamingConsumeResponse;
 import dev.parley.v1.ChannelEvent;
 import dev.parley.v1.ChannelMessage;
 import dev.parley.v1.ConnectRequest;
-import dev.parley.v1.CreateGroupRequest;
-import dev.parley.v1.Delivery;
 import dev.parley.v1.EditMessageRequest;
 import dev.parley.v1.ErrorDetail;
 import dev.parley.v1.GetPresenceRequest;
 import dev.parley.v1.GetServerInfoRequest;
-import dev.parley.v1.GetTopicStatsRequest;
-import dev.parley.v1.LeaveRequest;
 import dev.parley.v1.ListMessagesRequest;
 import dev.parley.v1.MessageServiceGrpc;
 import dev.parley.v1.MessageStatus;
 import dev.parley.v1.Platform;
 import dev.parley.v1.PresenceServiceGrpc;
-import dev.parley.v1.QueueServiceGrpc;
 import dev.parley.v1.ServerFeature;
 import dev.parley.v1.ServerServiceGrpc;
 import dev.parley.v1.StreamInfo;
-import dev.parley.v1.StreamingAck;
-import dev.parley.v1.StreamingConsumeRequest;
-import dev.parley.v1.StreamingConsumeResponse;
-import dev.parley.v1.StreamingLeave;
 import dev.parley.v1.SubscribeResponse;
 import dev.parley.v1.UserPresence;
 import io.grpc.Channel;
@@ -107,7 +108,7 @@ public final class Client {
         var create = Requests.createTopic(NAME);
         var denied = failure(() -> call(stranger).createTopic(create));
         var created = call(admin).createTopic(create);
-        call(admin).createGroup(CreateGroupRequest.newBuilder().setTopic(NAME).setGroup(NAME).build());
+        call(admin).createGroup(CreateGroupRequest.newBuilder().setTopic(NAME).setGroup(Group.newBuilder().setName(NAME)).build());
 
         Map<String, Object> report = new LinkedHashMap<>();
         report.put("health", health.getStatus().name());
@@ -122,7 +123,8 @@ public final class Client {
         presence(report);
         report.put("job", consume());
         report.put("bidi_job", consumeBothWays());
-        report.put("acked", acked(admin, 2));
+        report.put("received", receive());
+        report.put("acked", acked(admin, 3));
         return report;
     }
 
@@ -256,25 +258,40 @@ public final class Client {
         }
     }
 
+    /** Acknowledges a delivery of a session with a unary call. */
+    private Map<String, Object> acknowledge(String session, Delivery delivery) {
+        var ack = AckRequest.newBuilder().setSessionId(session).addTokens(delivery.getToken());
+        var seen = job(delivery);
+        seen.put("acked", !call(QueueServiceGrpc.newBlockingStub(strong)).ack(ack.build()).getResults(0).hasError());
+        return seen;
+    }
+
     /** Produces a job, consumes it, acknowledges it with a unary call, and leaves. */
     private Map<String, Object> consume() {
         produce("one");
         var stub = QueueServiceGrpc.newBlockingStub(strong);
         Map<String, Object> seen = null;
-        String stream = "";
+        String session = "";
         for (var frames = call(stub).consume(Requests.consume(NAME)); frames.hasNext(); ) {
             var frame = frames.next();
-            if (frame.hasInfo()) {
-                stream = frame.getInfo().getStreamId();
+            if (frame.hasStarted()) {
+                session = frame.getStarted().getSessionId();
             }
             for (Delivery delivery : frame.getDeliveries().getDeliveriesList()) {
-                seen = job(delivery);
-                var ack = AckRequest.newBuilder().setTopic(NAME).setGroup(NAME).setStreamId(stream).addTokens(delivery.getToken());
-                seen.put("acked", !call(stub).ack(ack.build()).getResults(0).hasError());
-                call(stub).leave(LeaveRequest.newBuilder().setTopic(NAME).setGroup(NAME).setStreamId(stream).build());
+                seen = acknowledge(session, delivery);
+                call(stub).leave(LeaveRequest.newBuilder().setSessionId(session).build());
             }
         }
         return seen;
+    }
+
+    /** Produces a job, receives it without a stream, and acknowledges it. */
+    private Map<String, Object> receive() {
+        produce("three");
+        var wait = Duration.newBuilder().setSeconds(20);
+        var request = ReceiveRequest.newBuilder().setTopic(NAME).setGroup(NAME).setWait(wait).build();
+        var answer = call(QueueServiceGrpc.newBlockingStub(strong)).receive(request);
+        return acknowledge(answer.getSessionId(), answer.getDeliveries(0));
     }
 
     /** Produces a job, consumes and acknowledges it on one bidirectional stream, and leaves. */
@@ -289,12 +306,12 @@ public final class Client {
             public void onNext(StreamingConsumeResponse frame) {
                 for (Delivery delivery : frame.getConsume().getDeliveries().getDeliveriesList()) {
                     seen = job(delivery);
-                    var ack = StreamingAck.newBuilder().addTokens(delivery.getToken());
-                    requests.get().onNext(StreamingConsumeRequest.newBuilder().setCallId(7).setAck(ack).build());
+                    var ack = AckRequest.newBuilder().addTokens(delivery.getToken());
+                    requests.get().onNext(StreamingConsumeRequest.newBuilder().setRequestId(7).setAck(ack).build());
                 }
-                if (frame.hasAnswer() && frame.getAnswer().getCallId() == 7) {
-                    seen.put("acked", !frame.getAnswer().hasError() && !frame.getAnswer().getResults(0).hasError());
-                    var leave = StreamingLeave.getDefaultInstance();
+                if (frame.hasResults() && frame.getResults().getRequestId() == 7) {
+                    seen.put("acked", !frame.getResults().hasError() && !frame.getResults().getResults(0).hasError());
+                    var leave = LeaveRequest.getDefaultInstance();
                     requests.get().onNext(StreamingConsumeRequest.newBuilder().setLeave(leave).build());
                 }
             }

@@ -2,14 +2,14 @@ package dev.parley.interop
 
 import com.google.protobuf.ByteString
 import dev.parley.v1.Partitioner
-import dev.parley.v1.channelPosition
 import dev.parley.v1.consumeRequest
 import dev.parley.v1.createTopicRequest
 import dev.parley.v1.produceRequest
 import dev.parley.v1.queueMessage
+import dev.parley.v1.topic
+import dev.parley.v1.channelPosition
 import dev.parley.v1.sendMessageRequest
 import dev.parley.v1.subscribeRequest
-import dev.parley.v1.topic
 
 /** Builds requests with the builders that protoc generates for Kotlin. */
 object Requests {
@@ -37,10 +37,10 @@ object Requests {
 
     @JvmStatic
     fun consume(name: String) = consumeRequest {
-        topic = name
+        topics += name
         group = name
         consumer = "java"
-        maxMessages = 10
+        concurrency = 10
     }
 
     @JvmStatic

@@ -1,0 +1,133 @@
+package consume_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/dispatch"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+)
+
+// TestMovesWithItsLease: a session moves from a node that stops to one that the new holder of its
+// delivery heard from before, while the lease moves too. Its consumer keeps the delivery, although the
+// new holder's next report is that of the old node.
+func TestMovesWithItsLease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 2, func(g *qlog.Group) { g.ResumeGrace = 8 * time.Second })
+	s := b.open(b.nodes[0], 1)
+	b.put(0, 1, 0)
+	held := nextAll(t, s)
+	b.open(b.nodes[1], 1)
+	last := b.start("node2")
+	waitUntil(t, func() bool { return b.nodes[1].fleet.Alive("node2") })
+	var moved, told atomic.Bool
+	b.net.setRefuse(func(from, to string, r *consume.Report) bool {
+		switch {
+		case to != "node1":
+		case from == "node0" && moved.Load():
+			told.Store(true) // it is on its way
+		case from == "node0", from == "node2" && len(r.Sessions) > 0 && !told.Load():
+			return true
+		}
+		return false
+	})
+	go b.stopNode(b.nodes[0], false)
+	_ = end(t, s)
+	resumed, _ := b.resume(last, s.ID(), 1, held)
+	waitUntil(t, func() bool {
+		return len(b.nodes[0].HandleSessions(context.WithoutCancel(t.Context()), "orders", "work")) == 0
+	})
+	moved.Store(true)
+	waitUntil(t, told.Load)
+	b.settleSoon(last, resumed, held)
+}
+
+// TestResumeHere: a consumer that resumes its session on the same node keeps what it has, also if that
+// node does not know at the moment who holds the lease, so that its next report does not name it.
+func TestResumeHere(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 2, func(g *qlog.Group) { g.ResumeGrace = time.Minute })
+	b.open(b.nodes[0], 100) // so that the lease stays there
+	front := b.nodes[1]
+	s := b.open(front, 1)
+	waitUntil(t, func() bool { return front.fleet.Alive("node0") })
+	b.put(0, 101, 0) // one more than the first consumer takes
+	held := nextAll(t, s)
+	var reports atomic.Int64
+	b.net.setRefuse(func(from, _ string, r *consume.Report) bool {
+		if from == front.name && len(r.Sessions) > 0 && r.Sessions[0].Resumes > 0 {
+			reports.Add(1)
+		}
+		return false
+	})
+	// A call that does not reach the holder makes the node doubt that it is the holder, and it cannot ask
+	// the store.
+	front.store.away.Store(true)
+	b.net.setCut("node0", "node1", true)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, _ = front.Extend(ctx, "alice", s.ID(), consume.Extension{Tokens: []consume.Token{held[0].Token}})
+	b.net.setCut("node0", "node1", false)
+	resumed, _ := b.resume(front, s.ID(), 1, held)
+	waitUntil(t, func() bool { return reports.Load() > 0 })
+	front.store.away.Store(false)
+	b.settleSoon(front, resumed, held)
+}
+
+// TestNewNode: a node of the group that was not heard of yet is not taken for one that died long ago.
+func TestNewNode(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 1, nil)
+	capacity := func() int {
+		all, err := b.store.Capacities(t.Context(), "orders", "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all["stranger"]
+	}
+	waitUntil(t, b.nodes[0].fleet.MayTakeOver)
+	if err := b.store.SetCapacity(t.Context(), "orders", "work", "stranger", 1); err != nil {
+		t.Fatal(err)
+	}
+	s := b.open(b.nodes[0], 1)
+	b.put(0, 1, 0)
+	began := time.Now()
+	b.settle(b.nodes[0], s, verdicts([]consume.Delivery{next(t, s)}, dispatch.Ack)) // its leases were reviewed
+	if n := capacity(); n != 1 {
+		t.Errorf("after %v the capacity of the new node is %d", time.Since(began), n)
+	}
+	waitUntil(t, func() bool { return capacity() == 0 })
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("it was removed after %v", took)
+	}
+}
+
+// TestThereAndBack: a session that moves to another node and comes back is not lost for being without
+// contact with that node.
+func TestThereAndBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 2, nil) // the grace time is a second
+	b.open(b.nodes[0], 100)     // so that the lease stays there
+	s := b.open(b.nodes[0], 1)
+	b.put(0, 101, 0)
+	held := nextAll(t, s)
+	b.resume(b.nodes[1], s.ID(), 1, held)
+	_ = end(t, s)
+	back, _ := b.resume(b.nodes[0], s.ID(), 2, held)
+	b.stopNode(b.nodes[1], true)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	for {
+		f, err := back.Next(ctx)
+		if err != nil {
+			break
+		}
+		if f.Lost != nil {
+			t.Fatalf("lost %v", f.Lost)
+		}
+	}
+	b.settleSoon(b.nodes[0], back, held)
+}
