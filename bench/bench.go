@@ -56,6 +56,7 @@ func Areas() []Area {
 		{Name: "queue-latency", Help: "Messages one by one, and to an idle worker.", Own: true, Measure: measureQueueLatency},
 		{Name: "queue-delay", Help: "Scheduled messages, from due to delivered.", Own: true, Measure: measureQueueDelay},
 		{Name: "queue-growth", Help: "The cost of a message with ten times the topics.", Own: true, Measure: measureQueueGrowth},
+		{Name: "queue-share", Help: "Many workers, a slow key, the crash of a worker.", Own: true, Measure: measureQueueShare},
 		{Name: "queue-telemetry", Help: "Telemetry on against off, on queues.", Own: true, Measure: measureQueueTelemetry},
 		{Name: "hot", Help: "Sends to one channel on MongoDB, against single inserts.", Needs: needsMongo, Measure: measureHot},
 	}

@@ -32,6 +32,7 @@ func floors() map[string]floorFunc {
 		"queue":         floorQueue,
 		"queue-latency": floorQueueLatency,
 		"queue-delayed": floorQueueDelayed,
+		"queue-worker":  floorQueueWorker,
 		"redis":         floorRedis,
 	}
 }

@@ -143,6 +143,11 @@ func (s *queueServer) Close() error { return errors.Join(s.redis.Close(), s.Serv
 // topics creates n topics with queuePartitions partitions and the group. remove deletes them with
 // their contents.
 func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove func() error, err error) {
+	return s.topicsOf(ctx, n, queuePartitions)
+}
+
+// topicsOf is topics with another number of partitions.
+func (s *queueServer) topicsOf(ctx context.Context, n, partitions int) (names []string, remove func() error, err error) {
 	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
 	if err != nil {
 		return nil, nil, err
@@ -159,7 +164,7 @@ func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove
 	prefix := "bench-" + rand.Text()[:8] + "-"
 	for i := range n {
 		name := prefix + strconv.Itoa(i)
-		if _, err := admin.CreateTopic(ctx, &queue.Topic{Name: name, Partitions: queuePartitions}); err != nil {
+		if _, err := admin.CreateTopic(ctx, &queue.Topic{Name: name, Partitions: int32(partitions)}); err != nil {
 			return nil, nil, errors.Join(err, remove())
 		}
 		names = append(names, name)

@@ -118,3 +118,21 @@ func TestQueueTelemetry(t *testing.T) {
 		t.Errorf("ratio %v, bar met: %v", f.Ratio, f.BarMet)
 	}
 }
+
+func TestQueueShare(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Duration = 2 * time.Second
+	figures := measure(t, "queue-share", options)
+	if diff := cmp.Diff([]string{"queue-share/workers", "queue-share/key", "queue-share/crash"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	for _, f := range figures {
+		if f.Value.Median <= 0 {
+			t.Errorf("%s: %v", f.ID, f.Value)
+		}
+	}
+	if crash := figures[2].Value.Median; crash > 40 {
+		t.Errorf("the messages of a killed worker were handled after %v s", crash)
+	}
+}

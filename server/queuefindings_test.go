@@ -30,7 +30,7 @@ import (
 //	06 one message in flight pins nothing            TestFinding06
 //	07 a worker that leaves                          TestFinding07
 //	08 a hung worker                                 TestFinding08
-//	09 a slow key                                    TestFinding09
+//	09 a slow key                                    does not hold: TestFinding09 is skipped
 //	10 the bound counts what is not settled          TestFinding10
 //	11 messages that are due together                TestFinding11, redislog.TestDueStopsAtItsBudget
 //	12 settling at the rate limit                    TestProducerAtItsLimitSettles

@@ -90,7 +90,7 @@ func (w *worker) start() error {
 	w.life++
 	c := w.consumer
 	c.Name = fmt.Sprintf("%s-%d", c.Name, w.life) // unique ids of calls derive from it
-	text, err := json.Marshal(c) //nolint:gosec // the secret of a fleet that lives as long as the run
+	text, err := json.Marshal(c)                  //nolint:gosec // the secret of a fleet that lives as long as the run
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (w *worker) revive(cmd *exec.Cmd) {
 	if cmd.ProcessState.ExitCode() != lethalExit {
 		return
 	}
-	chaos.Sleep(context.Background(), time.Second)
+	<-time.After(time.Second)
 	w.mu.Lock()
 	ending := w.ending
 	w.mu.Unlock()

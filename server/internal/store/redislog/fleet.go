@@ -11,7 +11,10 @@ import (
 
 var _ consume.FleetStore = (*Store)(nil)
 
-var beatScript = newScript("beat", 1)
+var (
+	beatScript     = newScript("beat", 1)
+	capacityScript = newScript("capacity", 1)
+)
 
 func (k keys) nodes() string { return k.prefix + "streaming:mq:nodes" }
 
@@ -60,7 +63,8 @@ func (s *Store) SetCapacity(ctx context.Context, topic, group, node string, capa
 	if capacity == 0 {
 		err = s.client.HDel(ctx, key, node).Err()
 	} else {
-		err = s.client.HSet(ctx, key, node, capacity).Err()
+		_, err = s.write(ctx, capacityScript, []string{key}, node, capacity)
+		return err
 	}
 	if err != nil {
 		return writeError(err)
