@@ -25,9 +25,9 @@ func allQueueCalls() map[string]func(topic, group string) proto.Message {
 	return all
 }
 
-// TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService, AdminService
-// and AdminService is in queueCalls, adminCalls or operatorCalls. The other tests would leave out
-// one that is missing.
+// TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService and AdminService
+// is in queueCalls, adminCalls or operatorCalls. The other tests would leave out one that is
+// missing.
 func TestHostileQueueTablesCoverEveryMethod(t *testing.T) {
 	t.Parallel()
 	all := allQueueCalls()

@@ -250,7 +250,9 @@ func queueListLines() []line {
 		},
 		listJobs: {
 			func(n int32) proto.Message { return &parleyv1.ListJobsRequest{Topic: "jobs", Group: "g", PageSize: n} },
-			func(s string) proto.Message { return &parleyv1.ListJobsRequest{Topic: "jobs", Group: "g", PageToken: s} }, 8192,
+			func(s string) proto.Message {
+				return &parleyv1.ListJobsRequest{Topic: "jobs", Group: "g", PageToken: s}
+			}, 8192,
 		},
 		listConsumers: {
 			func(n int32) proto.Message {

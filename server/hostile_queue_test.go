@@ -59,13 +59,11 @@ var methods = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor {
 	out := make(map[string]protoreflect.MethodDescriptor)
 	for _, file := range []protoreflect.FileDescriptor{
 		parleyv1.File_parley_v1_message_proto, parleyv1.File_parley_v1_admin_proto, parleyv1.File_parley_v1_presence_proto,
-		parleyv1.File_parley_next_v1_queue_proto, parleyv1.File_parley_next_v1_queue_admin_proto,
+		parleyv1.File_parley_v1_queue_proto,
 	} {
 		all := file.Services().Get(0).Methods()
 		for i := range all.Len() {
-			if !replaced(all.Get(i)) {
-				out[string(all.Get(i).Name())] = all.Get(i)
-			}
+			out[string(all.Get(i).Name())] = all.Get(i)
 		}
 	}
 	return out

@@ -57,7 +57,7 @@ func TestManagedRedis(t *testing.T) {
 func TestOtherLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	redis, nats := testkit.Redis(t), testkit.NATS(t)
-	if err := redis.Client(t).Set(t.Context(), "next:streaming:mq:layout", "0", 0).Err(); err != nil {
+	if err := redis.Client(t).Set(t.Context(), "streaming:mq:layout", "0", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	cfg := server.DevConfig()

@@ -109,7 +109,7 @@ func TestReadyWithoutNATS(t *testing.T) {
 func TestOtherLayoutEndsTheNode(t *testing.T) {
 	t.Parallel()
 	redis := testkit.Redis(t, testkit.RedisAppendOnly())
-	if err := redis.Client(t).Set(t.Context(), "next:streaming:mq:layout", "999", 0).Err(); err != nil {
+	if err := redis.Client(t).Set(t.Context(), "streaming:mq:layout", "999", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	redis.Kill()

@@ -127,7 +127,7 @@ type member struct {
 	id      string
 	resumes int64
 	held    map[string]*parleyv1.Delivery // by token
-	link    link                        // of the latest stream
+	link    link                          // of the latest stream
 	// contact is when contact was confirmed last, as far as is known, and grace how long the session
 	// lives without.
 	contact int64

@@ -90,7 +90,7 @@ func readTruth(ctx context.Context, c *redis.Client, topics []Topic) (*Truth, er
 }
 
 // keyPrefix stands in front of all keys of queues.
-const keyPrefix = "next:"
+const keyPrefix = ""
 
 // mainKey returns the key of a partition's stream, which is the prefix of all its other keys.
 func mainKey(topic string, partition int) string {

@@ -13,8 +13,8 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
-	queue "github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // TestStreamsBreak breaks the stream repeatedly during a backlog. The session must go on, so that

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	queue "github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // Produce a job now, and another one for later. Both are repeated after failures and stored once.

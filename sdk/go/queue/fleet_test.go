@@ -18,8 +18,8 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
-	queue "github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 func TestProduceIsRefused(t *testing.T) {

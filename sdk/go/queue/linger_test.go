@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	queue "github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // TestSendLingers keeps a batch in flight. Messages sent meanwhile must wait for the linger time or

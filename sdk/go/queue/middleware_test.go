@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	queue "github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 func TestMiddleware(t *testing.T) {

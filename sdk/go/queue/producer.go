@@ -49,7 +49,7 @@ type Producer struct {
 	// routedBy is by how many partitions the next request is to be routed, as the latest answer says.
 	routedBy int32
 	open     map[int64]bool
-	freed  chan struct{} // is closed and replaced when a sequence is answered
+	freed    chan struct{} // is closed and replaced when a sequence is answered
 }
 
 // ProducerOption sets a property of a Producer.

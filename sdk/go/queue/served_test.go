@@ -9,8 +9,8 @@ import (
 	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
-	queue "github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // testContext returns a context that ends after 30 s or with the test.

@@ -3,7 +3,6 @@ package servicetest
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,16 +15,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// ofQueues matches the names of calls about queues, which are those of AdminService.
-var ofQueues = regexp.MustCompile("Topic|Group|Partition|Pending|DeadLetter")
-
 // everyMethod calls each unary method with an empty request. Each must be implemented, or fail as
 // unsupported if the target lists it.
 func everyMethod(e *env) {
 	listed := slices.Clone(e.target.Unsupported)
 	files := []protoreflect.FileDescriptor{
-		parleyv1.File_parley_v1_message_proto, parleyv1.File_parley_next_v1_queue_proto, parleyv1.File_parley_next_v1_queue_admin_proto,
-		parleyv1.File_parley_v1_admin_proto, parleyv1.File_parley_v1_server_proto,
+		parleyv1.File_parley_v1_message_proto, parleyv1.File_parley_v1_queue_proto, parleyv1.File_parley_v1_admin_proto,
+		parleyv1.File_parley_v1_server_proto,
 	}
 	if e.target.Presence {
 		files = append(files, parleyv1.File_parley_v1_presence_proto)
@@ -35,7 +31,7 @@ func everyMethod(e *env) {
 			service := file.Services().Get(i)
 			for j := range service.Methods().Len() {
 				m := service.Methods().Get(j)
-				if m.IsStreamingServer() || service.Name() == "AdminService" && ofQueues.MatchString(string(m.Name())) {
+				if m.IsStreamingServer() {
 					continue
 				}
 				short := fmt.Sprintf("%s/%s", service.Name(), m.Name())

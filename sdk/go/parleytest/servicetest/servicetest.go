@@ -20,8 +20,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // patience is the maximum duration of one scenario.
