@@ -158,9 +158,6 @@ func (s *Server) serve(listener net.Listener) {
 	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewQueueServiceHandler(queueHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewAdminServiceHandler(adminHandler{s: s}, connect.WithInterceptors(s.interceptor())))
-	mux.Handle(parleyv1connect.NewAdminServiceHandler(
-		parleyv1connect.UnimplementedAdminServiceHandler{}, connect.WithInterceptors(s.interceptor()),
-	))
 	mux.Handle(parleyv1connect.NewPresenceServiceHandler(presenceHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewServerServiceHandler(serverHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	protocols := new(http.Protocols)

@@ -177,7 +177,7 @@ func TestQueueConsumeRefusals(t *testing.T) {
 		{consumes("jobs", "__own"), true, `invalid_argument INVALID_FIELD "%stopics[1]" 0`},
 		{consumes("jobs", "a b"), true, `invalid_argument INVALID_FIELD "%stopics[1]" 0`},
 		{consumes("jobs", "away"), true, `not_found TOPIC_NOT_FOUND "%stopics" 0`},
-		{with(func(r *parleyv1.ConsumeRequest) { r.Group = "nobody" }), true, `not_found GROUP_NOT_FOUND "" 0`},
+		{with(func(r *parleyv1.ConsumeRequest) { r.Group = "nobody" }), true, `not_found GROUP_NOT_FOUND "%sgroup" 0`},
 		{consumes("jobs", "other"), false, `permission_denied CAPABILITY_MISSING "" 0`},
 		{with(func(r *parleyv1.ConsumeRequest) { r.MaxInFlight = 9 }), true, `invalid_argument INVALID_FIELD "%smax_in_flight" 10`},
 		{with(func(r *parleyv1.ConsumeRequest) { r.MaxInFlight = 10_001 }), true, `invalid_argument INVALID_FIELD "%smax_in_flight" 10000`},

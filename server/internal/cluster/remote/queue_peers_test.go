@@ -167,6 +167,9 @@ func (f *filler) fill(t *testing.T, v reflect.Value) {
 		for _, field := range v.Fields() {
 			f.fill(t, field)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(t, v.Elem())
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 3, 3))
 		for i := range v.Len() {
