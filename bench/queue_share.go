@@ -149,9 +149,9 @@ func (s *queueServer) crashed(ctx context.Context, env *Env) (took time.Duration
 	return time.Since(began), nil
 }
 
-// floorQueueWorker is no floor but a worker in a process of its own, to be killed. Its arguments are
-// the base URL of a server, a token and a topic. It outputs true when all its handlers have begun.
-// They do not end.
+// floorQueueWorker is no floor but a worker in a process of its own, to be killed. Its arguments
+// are the base URL of a server, a token and a topic. It outputs true when all its handlers have
+// begun. They do not end.
 func floorQueueWorker(ctx context.Context, args []string, out *json.Encoder) error {
 	if len(args) != 3 {
 		return errors.New("requires the arguments address, token, topic")
