@@ -147,7 +147,7 @@ func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove
 }
 
 // topicsOf is topics with another number of partitions.
-func (s *queueServer) topicsOf(ctx context.Context, n, partitions int) (names []string, remove func() error, err error) {
+func (s *queueServer) topicsOf(ctx context.Context, n int, partitions int32) (names []string, remove func() error, err error) {
 	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
 	if err != nil {
 		return nil, nil, err
@@ -164,7 +164,7 @@ func (s *queueServer) topicsOf(ctx context.Context, n, partitions int) (names []
 	prefix := "bench-" + rand.Text()[:8] + "-"
 	for i := range n {
 		name := prefix + strconv.Itoa(i)
-		if _, err := admin.CreateTopic(ctx, &queue.Topic{Name: name, Partitions: int32(partitions)}); err != nil {
+		if _, err := admin.CreateTopic(ctx, &queue.Topic{Name: name, Partitions: partitions}); err != nil {
 			return nil, nil, errors.Join(err, remove())
 		}
 		names = append(names, name)

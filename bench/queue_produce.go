@@ -23,7 +23,7 @@ type recognition int
 const (
 	// bySequence recognises repeats of requests, as a Producer does by default.
 	bySequence recognition = iota
-	// byKey also gives each message an idempotency key.
+	// byKey sends an idempotency key with each message too.
 	byKey
 	// byNothing recognises none. The Go SDK does not offer it, so the generated client is used.
 	byNothing

@@ -25,7 +25,8 @@ const (
 
 // sharing is the load of the area queue-share: one topic with handlers that wait.
 type sharing struct {
-	partitions, workers, handlers int
+	partitions        int32
+	workers, handlers int
 	// slow has one key whose first message is not done before the end.
 	slow bool
 }
@@ -149,9 +150,9 @@ func (s *queueServer) crashed(ctx context.Context, env *Env) (took time.Duration
 	return time.Since(began), nil
 }
 
-// floorQueueWorker is no floor but a worker in a process of its own, to be killed. Its arguments are
-// the base URL of a server, a token and a topic. It outputs true when all its handlers have begun.
-// They do not end.
+// floorQueueWorker is no floor but a worker in a process of its own, to be killed. Its arguments
+// are the base URL of a server, a token and a topic. It outputs true when all its handlers have
+// begun. They do not end.
 func floorQueueWorker(ctx context.Context, args []string, out *json.Encoder) error {
 	if len(args) != 3 {
 		return errors.New("requires the arguments address, token, topic")
@@ -204,14 +205,17 @@ func measureQueueShare(ctx context.Context, env *Env) (figures []Figure, err err
 		return nil, err
 	}
 	setup := env.queueSetup(map[string]string{
-		"redis": appendOnly.text(), "batches": "", "partitions": "", "duration": (env.Duration / 2).String(), "handlers": "take " + shareTime.String(),
+		"redis": appendOnly.text(), "batches": "", "partitions": "", "duration": (env.Duration / 2).String(),
+		"handlers": "take " + shareTime.String(),
 	})
 	return []Figure{
 		Figure{
-			ID: "queue-share/workers", Name: fmt.Sprintf("queue: %d workers with a handler each on 1 partition", shareWorkers), Unit: "1/s", Setup: setup,
+			ID: "queue-share/workers", Name: fmt.Sprintf("queue: %d workers with a handler each on 1 partition", shareWorkers),
+			Unit: "1/s", Setup: setup,
 		}.WithFloor(fmt.Sprintf("the same on %d partitions", shareWorkers), one, many),
 		Figure{
-			ID: "queue-share/key", Name: fmt.Sprintf("queue: 1 of %d handlers is busy with one key, on 1 partition", shareHandlers), Unit: "1/s", Setup: setup,
+			ID: "queue-share/key", Name: fmt.Sprintf("queue: 1 of %d handlers is busy with one key, on 1 partition", shareHandlers),
+			Unit: "1/s", Setup: setup,
 		}.WithFloor("no handler is busy", slow, even),
 		{
 			ID:   "queue-share/crash",

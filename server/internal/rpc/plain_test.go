@@ -10,8 +10,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestPlainMessages checks that isPlain accepts the messages up to the limits of the schema and none
-// that checkItem refuses, and no message with another field than those that it knows.
+// TestPlainMessages checks that isPlain accepts the messages up to the limits of the schema and
+// none that checkItem refuses, and no message with another field than those that it knows.
 func TestPlainMessages(t *testing.T) {
 	t.Parallel()
 	validator, err := protovalidate.New()

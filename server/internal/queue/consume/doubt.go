@@ -12,7 +12,8 @@ const (
 	unreachable = 5 * time.Second
 )
 
-// beginDoubt decides for how long entries are in doubt: until every node has reported, and consumers of nodes that died had the time to resume.
+// beginDoubt decides for how long entries are in doubt: until every node has reported, and consumers of
+// nodes that died had the time to resume.
 func (h *holder) beginDoubt(now time.Time) {
 	t := h.e.topic(h.ref.Topic)
 	grace := h.e.groupGrace(t)

@@ -123,43 +123,7 @@ func (e *engine) report(now time.Time, p *peer) {
 	if p.reporting {
 		return
 	}
-	r := Report{Node: e.svc.cfg.Node, Group: e.group, Complete: p.complete}
-	r.Sessions = append(r.Sessions, p.gone...)
-	var sessions []*session
-	due := len(p.complete)+len(p.gone) > 0
-	complete := map[partition]bool{}
-	for _, l := range p.complete {
-		complete[partition{l.Topic, l.Partition}] = true
-	}
-	for _, s := range e.sessions {
-		if s.Loose || s.elsewhere == 0 && !s.tell[p.node] {
-			continue
-		}
-		var held []HeldDelivery
-		// The first report after a resume names all that the consumer has.
-		all := s.Resumes > 0 && s.confirmed[p.node].IsZero()
-		for token, d := range s.held {
-			if all || d.counted && (complete[token.partition()] || e.heldBy(token) == p.node) {
-				held = append(held, HeldDelivery{token, d.begun})
-			}
-		}
-		if len(held) == 0 && !s.tell[p.node] {
-			continue
-		}
-		due = due || s.tell[p.node] || now.Sub(s.confirmed[p.node]) >= s.Grace/4
-		sr := SessionReport{SessionProfile: s.SessionProfile, State: s.state, Deliveries: held}
-		if s.stream == nil {
-			sr.ContactAge = now.Sub(s.contact)
-		}
-		r.Sessions = append(r.Sessions, sr)
-		sessions = append(sessions, s)
-	}
-	for _, s := range e.moved {
-		if sr := (SessionReport{SessionProfile: s.SessionProfile, State: Detached, ContactAge: now.Sub(s.contact)}); s.heldOf(complete, &sr) {
-			r.Sessions = append(r.Sessions, sr)
-			sessions = append(sessions, s)
-		}
-	}
+	r, sessions, due := e.reportOf(now, p)
 	if !due || now.Sub(p.asked) < tickEvery/2 && len(p.complete) == 0 {
 		return
 	}
@@ -186,14 +150,53 @@ func (e *engine) report(now time.Time, p *peer) {
 	})
 }
 
-// heldOf adds what the session has of the partitions to a report, and reports whether that is anything.
-func (s *session) heldOf(partitions map[partition]bool, sr *SessionReport) bool {
-	for token, d := range s.held {
-		if partitions[token.partition()] {
-			sr.Deliveries = append(sr.Deliveries, HeldDelivery{token, d.begun})
+// reportOf returns a report, whose sessions are those of p.gone and then sessions, and whether there is a
+// reason to make it now.
+func (e *engine) reportOf(now time.Time, p *peer) (r Report, sessions []*session, due bool) {
+	r = Report{Node: e.svc.cfg.Node, Group: e.group, Complete: p.complete, Sessions: slices.Clone(p.gone)}
+	due = len(p.complete)+len(p.gone) > 0
+	complete := map[partition]bool{}
+	for _, l := range p.complete {
+		complete[partition{l.Topic, l.Partition}] = true
+	}
+	add := func(s *session, sr SessionReport) {
+		sr.SessionProfile = s.SessionProfile
+		if s.stream == nil || e.sessions[s.ID] != s {
+			sr.ContactAge = now.Sub(s.contact)
+		}
+		r.Sessions, sessions = append(r.Sessions, sr), append(sessions, s)
+	}
+	for _, s := range e.sessions {
+		if s.Loose || s.elsewhere == 0 && !s.tell[p.node] {
+			continue
+		}
+		// The first report after a resume names all that the consumer has.
+		all := s.Resumes > 0 && s.confirmed[p.node].IsZero()
+		held := s.heldWhere(func(token Token, d *heldDelivery) bool {
+			return all || d.counted && (complete[token.partition()] || e.heldBy(token) == p.node)
+		})
+		if len(held) > 0 || s.tell[p.node] {
+			due = due || s.tell[p.node] || now.Sub(s.confirmed[p.node]) >= s.Grace/4
+			add(s, SessionReport{State: s.state, Deliveries: held})
 		}
 	}
-	return len(sr.Deliveries) > 0
+	for _, s := range e.moved {
+		held := s.heldWhere(func(token Token, _ *heldDelivery) bool { return complete[token.partition()] })
+		if len(held) > 0 {
+			add(s, SessionReport{State: Detached, Deliveries: held})
+		}
+	}
+	return r, sessions, due
+}
+
+// heldWhere returns the deliveries of the session for which is is true.
+func (s *session) heldWhere(is func(token Token, d *heldDelivery) bool) (held []HeldDelivery) {
+	for token, d := range s.held {
+		if is(token, d) {
+			held = append(held, HeldDelivery{token, d.begun})
+		}
+	}
+	return held
 }
 
 // heldBy returns the other node that holds the lease of a delivery's partition, as far as is known.
@@ -331,7 +334,9 @@ func (e *engine) offered(now time.Time, n SpareNotice) {
 					continue
 				}
 				s.unpromise(r.Slots[i].N - got[i])
-				s.confirmed[n.Node] = now
+				if s.Resumes == 0 || !s.confirmed[n.Node].IsZero() { // else the first report names all, see report
+					s.confirmed[n.Node] = now
+				}
 			}
 		})
 	})

@@ -67,12 +67,13 @@ func TestResumeHere(t *testing.T) {
 	// the store.
 	front.store.away.Store(true)
 	b.net.setCut("node0", "node1", true)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, _ = front.Extend(ctx, "alice", s.ID(), consume.Extension{Tokens: []consume.Token{held[0].Token}})
+	b.forgetHolder(front, s, held[0])
 	b.net.setCut("node0", "node1", false)
 	resumed, _ := b.resume(front, s.ID(), 1, held)
-	waitUntil(t, func() bool { return reports.Load() > 0 })
+	for n := int64(2); reports.Load() == 0; n++ { // none follows if the answer to Take came only now
+		resumed, _ = b.resume(front, s.ID(), n, held)
+		<-time.After(500 * time.Millisecond)
+	}
 	front.store.away.Store(false)
 	b.settleSoon(front, resumed, held)
 }
@@ -130,4 +131,47 @@ func TestThereAndBack(t *testing.T) {
 		}
 	}
 	b.settleSoon(b.nodes[0], back, held)
+}
+
+// forgetHolder makes a node doubt who holds a lease: a call about a delivery does not reach the holder.
+func (b *bench) forgetHolder(n *node, s *consume.Stream, d consume.Delivery) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, _ = n.Extend(ctx, "alice", s.ID(), consume.Extension{Tokens: []consume.Token{d.Token}})
+}
+
+// TestTakeIsNoReport: a node that a session has moved to names all that its consumer has in its first report,
+// also if it asked the holder for messages before.
+func TestTakeIsNoReport(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 3, func(g *qlog.Group) { g.ResumeGrace = time.Minute })
+	b.open(b.nodes[0], 100) // so that the lease stays there
+	front := b.nodes[2]
+	s, known := b.open(b.nodes[1], 1), b.open(front, 1)
+	waitUntil(t, func() bool { return front.fleet.Alive("node0") && b.nodes[1].fleet.Alive("node0") })
+	b.put(0, 102, 0)
+	held, other := nextAll(t, s), nextAll(t, known)
+	var reported atomic.Bool
+	var refuse atomic.Bool
+	refuse.Store(true)
+	b.net.setRefuse(func(from, to string, _ *consume.Report) bool {
+		if from != "node2" || to != "node0" {
+			return false
+		}
+		reported.Store(!refuse.Load())
+		return refuse.Load()
+	})
+	front.store.away.Store(true)
+	b.net.setCut("node0", "node2", true)
+	b.forgetHolder(front, known, other[0])
+	b.net.setCut("node0", "node2", false)
+	resumed, _ := b.resume(front, s.ID(), 1, held)
+	takes := b.net.takes.Load()
+	b.put(0, 1, 0)
+	waitUntil(t, func() bool { return b.net.takes.Load() > takes+1 })
+	refuse.Store(false)
+	waitUntil(t, reported.Load)
+	front.store.away.Store(false)
+	b.settleSoon(front, resumed, held)
 }

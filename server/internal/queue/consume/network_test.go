@@ -3,6 +3,7 @@ package consume_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
@@ -18,6 +19,8 @@ type network struct {
 	cut map[[2]string]bool
 	// refuse decides which reports are not carried; nil for none.
 	refuse func(from, to string, r *consume.Report) bool
+	// takes counts the answered calls of Take.
+	takes atomic.Int64
 }
 
 // refused reports whether a report is not carried.
@@ -119,6 +122,7 @@ func (p *peers) Take(ctx context.Context, node string, r consume.TakeRequest) ([
 	if err != nil {
 		return nil, err
 	}
+	defer p.net.takes.Add(1)
 	return n.HandleTake(ctx, r)
 }
 
