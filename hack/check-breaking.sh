@@ -4,7 +4,7 @@
 # (v*), and of the git revision AGAINST unless it is empty. States that git does not have, as in a
 # shallow clone, are not compared. The baseline proto/v1.binpb always is.
 #
-# buf.yaml excludes the queues until their second design.
+# buf.yaml excludes the queues until the release with their second design.
 set -eu
 cd "$(dirname "$0")/.."
 against=$1

@@ -37,7 +37,7 @@ func TestQueueMetrics(t *testing.T) {
 		Name: "jobs", Partitions: 1, Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(time.Hour)},
 	}}))
 	must(admin.CreateGroup(t.Context(), &parleyv1.CreateGroupRequest{Topic: "jobs", Group: &parleyv1.Group{Name: "g"}}))
-	queue := nextQueues(t, s)
+	queue := queuesOf(t, s)
 	must(queue.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{Key: "a"}, {Key: "a"}, {Key: "a"}}}))
 	stream, err := queue.Consume(t.Context(), &parleyv1.ConsumeRequest{Topics: []string{"jobs"}, Group: "g", Consumer: "c", Concurrency: 2})
 	must(nil, err)

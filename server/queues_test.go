@@ -13,14 +13,14 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-func nextQueues(t *testing.T, s *servertest.Server) parleyv1connect.QueueServiceClient {
+func queuesOf(t *testing.T, s *servertest.Server) parleyv1connect.QueueServiceClient {
 	t.Helper()
 	return parleyv1connect.NewQueueServiceClient(servertest.HTTPClient(t, s.Token), s.URL)
 }
 
-// TestQueuesAreServed checks that the nodes of a fleet deliver messages of
-// the second design, and that any node accepts what a consumer says. Consumers are told to go
-// elsewhere when their node stops, and there their session goes on.
+// TestQueuesAreServed checks that the nodes of a fleet deliver messages, and that any node accepts
+// what a consumer says. Consumers are told to go elsewhere when their node stops, and there their
+// session goes on.
 func TestQueuesAreServed(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Redis.KeyPrefix = "p:" }))
@@ -34,7 +34,7 @@ func TestQueuesAreServed(t *testing.T) {
 	}
 	must(admin.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs", Partitions: 2}}))
 	must(admin.CreateGroup(t.Context(), &parleyv1.CreateGroupRequest{Topic: "jobs", Group: &parleyv1.Group{Name: "g"}}))
-	here, there := nextQueues(t, s), nextQueues(t, other)
+	here, there := queuesOf(t, s), queuesOf(t, other)
 	must(there.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{Key: "a"}, {Key: "b"}, {Key: "c"}}}))
 
 	request := &parleyv1.ConsumeRequest{Topics: []string{"jobs"}, Group: "g", Consumer: "c", Concurrency: 3}

@@ -9,12 +9,12 @@ import { ConnectError, createClient } from "@connectrpc/connect";
 import * as node from "@connectrpc/connect-node";
 import * as web from "@connectrpc/connect-web";
 import { AdminService } from "./gen/parley/v1/admin_pb.js";
-import { QueueService } from "./gen/parley/v1/queue_pb.js";
 import { MessageStatus } from "./gen/parley/v1/channel_pb.js";
 import { ErrorDetailSchema } from "./gen/parley/v1/error_pb.js";
 import { MessageService } from "./gen/parley/v1/message_pb.js";
 import { Platform } from "./gen/parley/v1/platform_pb.js";
 import { PresenceService } from "./gen/parley/v1/presence_pb.js";
+import { QueueService } from "./gen/parley/v1/queue_pb.js";
 import { ServerFeature, ServerService } from "./gen/parley/v1/server_pb.js";
 
 const { PARLEY_URL: baseUrl, PARLEY_TOKEN: token, PARLEY_WEAK_TOKEN: weakToken, PARLEY_NAME: name } = process.env;

@@ -1,8 +1,8 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type Client, createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
-import { type Delivery, type NackItemSchema, QueueService } from "@parleyhq/api/parley/v1/queue_pb.js";
 import { AdminService } from "@parleyhq/api/parley/v1/admin_pb.js";
+import { type Delivery, type NackItemSchema, QueueService } from "@parleyhq/api/parley/v1/queue_pb.js";
 import { expect, type Page } from "@playwright/test";
 import { abortable } from "../../../../sdk/ts/src/fetch.ts";
 
