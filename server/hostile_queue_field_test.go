@@ -212,7 +212,8 @@ func boundLines(scheduledID string) []line {
 	return append(lines, queueListLines()...)
 }
 
-// queueListLines returns requests for lists and for parts of topics with values beyond their bounds.
+// queueListLines returns requests for lists and for parts of topics with values beyond their
+// bounds.
 func queueListLines() []line {
 	var lines []line
 	add := func(procedure, name string, w want, m proto.Message) {

@@ -52,8 +52,8 @@ func TestFinding07(t *testing.T) {
 	}
 }
 
-// TestFinding08 checks that a worker that handles nothing and extends what it was sent holds no more
-// than that.
+// TestFinding08 checks that a worker that handles nothing and extends what it was sent holds no
+// more than that.
 func TestFinding08(t *testing.T) {
 	t.Parallel()
 	r := newFinding(t)
@@ -71,7 +71,7 @@ func TestFinding08(t *testing.T) {
 // TestFinding09 checks that a key whose messages take long holds up only itself: a worker gets all
 // messages of other keys while one of that key runs.
 func TestFinding09(t *testing.T) {
-	t.Skip("does not hold: later messages of a key whose message runs use up the concurrency of its session")
+	t.Parallel()
 	r := newFinding(t)
 	r.topic(&parleyv1.Topic{Name: "jobs", Partitions: 1}, nil)
 	slow := make([]*parleyv1.QueueMessage, 100)

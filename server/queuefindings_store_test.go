@@ -95,8 +95,8 @@ func TestFinding13(t *testing.T) {
 	}
 }
 
-// TestFinding14 checks that a topic whose keys are lost in part heals: producers get no final error,
-// and consumers, statistics and CreateTopic work.
+// TestFinding14 checks that a topic whose keys are lost in part heals: producers get no final
+// error, and consumers, statistics and CreateTopic work.
 func TestFinding14(t *testing.T) {
 	t.Parallel()
 	for name, pattern := range map[string]string{"settings": "*:topic:jobs:meta", "the state of a partition": "*{jobs:0}:*", "a partition": "*{jobs:0}*"} {

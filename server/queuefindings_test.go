@@ -19,18 +19,18 @@ import (
 )
 
 // What an outside review of queues found, and the test of each finding. Those that are named
-// TestFinding are here, in queuefindings_fair_test.go and in queuefindings_store_test.go, and run on
-// a whole server with a real Redis.
+// TestFinding are here, in queuefindings_fair_test.go and in queuefindings_store_test.go. They run
+// on a whole server with a real Redis.
 //
 //	01 reads are bounded by bytes                    TestFinding01, redislog.TestReadsAreBounded
 //	02 a full Redis                                  TestFinding02, redislog.TestSettlingWithoutMemory
 //	03 a message that crashes its worker             TestFinding03, dispatch.TestPoison
-//	04 a job outlives its token and stream           TestFinding04, TestNextDeploy (a deploy)
+//	04 a job outlives its token and stream           TestFinding04, TestQueueDeploy
 //	05 Redis away                                    TestFinding05, consume.TestStoreAway
 //	06 one message in flight pins nothing            TestFinding06
 //	07 a worker that leaves                          TestFinding07
 //	08 a hung worker                                 TestFinding08
-//	09 a slow key                                    does not hold: TestFinding09 is skipped
+//	09 a slow key                                    TestFinding09
 //	10 the bound counts what is not settled          TestFinding10
 //	11 messages that are due together                TestFinding11, redislog.TestDueStopsAtItsBudget
 //	12 settling at the rate limit                    TestProducerAtItsLimitSettles
@@ -41,7 +41,7 @@ import (
 //	17 groups and the cost of producing              TestFinding17
 //	18 more workers than partitions, and growth      TestFinding18, TestDefaultTopicAddsPartitions
 //	19 a node that is cut off from Redis alone       consume.TestCutOff
-//	20 the API: groups, pause of a group, Receive    TestPauseIsPerTopicAndGroup, rpc.TestNextReceive
+//	20 the API: groups, pause of a group, Receive    TestPauseIsPerTopicAndGroup, rpc.TestQueueReceive
 //	D2 lists of dead letters read what they answer   TestFindingD2, docs/budgets.md
 //	D6 CR and LF in the value of a header            TestHostileQueueItems
 

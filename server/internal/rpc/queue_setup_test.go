@@ -59,7 +59,8 @@ type queueBundle struct {
 	producers *produce.Service
 }
 
-// queueSetup starts a server with these topics, each of which has 2 partitions and the group "work".
+// queueSetup starts a server with these topics, each of which has 2 partitions and the group
+// "work".
 func queueSetup(t *testing.T, change func(*settings), names ...string) *queueBundle {
 	t.Helper()
 	store := redislog.NewStore(testkit.Redis(t).Client(t), redislog.StoreConfig{Prefix: "next:"})

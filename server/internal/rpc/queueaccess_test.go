@@ -40,8 +40,8 @@ func (b *queueBundle) post(t *testing.T, procedure, token, request string) (int,
 	return res.StatusCode, string(body)
 }
 
-// Every unary method of QueueService and AdminService requires a token, with the capability for it, before it says
-// anything about the request.
+// Every unary method of QueueService and AdminService requires a token, with the capability for it,
+// before it says anything about the request.
 func TestQueueAccess(t *testing.T) {
 	t.Parallel()
 	b := queueSetup(t, nil, "jobs")

@@ -133,8 +133,8 @@ func (h *QueueHints) send(topic string, partitions map[int]struct{}) {
 	}
 }
 
-// Listen calls fn for each announcement of the topic, until cancel. fn must not block. Ready of this QueueHints calls it directly, so
-// it may be called concurrently.
+// Listen calls fn for each announcement of the topic, until cancel. fn must not block. Ready of
+// this QueueHints calls it directly, so it may be called concurrently.
 func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func(), err error) {
 	cancelListen, err := h.transport.Listen(hintTopic(topic), func(payload []byte) {
 		if len(payload) < cluster.IDLen || string(payload[:cluster.IDLen]) == h.id {

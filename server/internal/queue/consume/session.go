@@ -85,7 +85,7 @@ func (s *session) free() (n int, bytes int64) {
 	for _, p := range s.promises {
 		room -= p.bytes
 	}
-	n = min(s.concurrency, s.maxInFlight) - s.budget.Held()
+	n = min(s.concurrency-s.budget.Busy(), s.maxInFlight-s.budget.Held())
 	if bytes = min(s.maxBytes-s.budget.Bytes(), room); bytes <= 0 {
 		return 0, 0
 	}

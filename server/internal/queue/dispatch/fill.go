@@ -29,7 +29,7 @@ func (d *Dispatcher) fill(now time.Time) {
 		asking = append(append(asking, d.roster[d.turn:]...), d.roster[:d.turn]...)
 		for len(asking) > 0 {
 			asking = slices.DeleteFunc(asking, func(s *session) bool {
-				return d.cfg.Exclusive && s != d.bound || s.room(p) <= 0 || !d.give(now, s)
+				return d.cfg.Exclusive && s != d.bound || s.room(p) <= 0 || !d.give(now, s, p)
 			})
 		}
 		d.asking = asking
@@ -66,13 +66,13 @@ func (d *Dispatcher) spare() int {
 	return len(d.free[0].items) + len(d.free[1].items)
 }
 
-// give hands the session its next message. It reports whether it did.
-func (d *Dispatcher) give(now time.Time, s *session) bool {
+// give hands the session its next message in a pass. It reports whether it did.
+func (d *Dispatcher) give(now time.Time, s *session, p pass) bool {
 	if s == d.bound && d.next != nil && d.next != s && d.next.state == attached {
 		return false // the partition is about to be bound to another one
 	}
 	for {
-		l := d.first(s)
+		l := d.first(s, p)
 		if l == nil {
 			return false
 		}
@@ -95,17 +95,19 @@ func (d *Dispatcher) give(now time.Time, s *session) bool {
 	}
 }
 
-// first returns the lane with the lowest ID of those that the session may take from.
-func (d *Dispatcher) first(s *session) (best *lane) {
+// first returns the lane with the lowest ID of those that the session may take from in a pass.
+func (d *Dispatcher) first(s *session, p pass) (best *lane) {
 	kinds := 2
 	if s.Budget.suspects > 0 {
 		kinds = 1
 	}
+	follow := s.canFollow(p)
 	for kind := range kinds {
-		for _, l := range [...]*lane{d.free[kind].top(), s.own[kind].top()} {
-			if l != nil && (best == nil || l.rank() < best.rank()) {
-				best = l
-			}
+		if l := d.free[kind].top(); l != nil && (best == nil || l.rank() < best.rank()) {
+			best = l
+		}
+		if l := s.own[kind].top(); follow && l != nil && (best == nil || l.rank() < best.rank()) {
+			best = l
 		}
 	}
 	return best
@@ -123,6 +125,7 @@ func (d *Dispatcher) stage(now time.Time, s *session, l *lane, j *job) {
 	d.unready(l, j)
 	j.state, j.since, j.covered, j.lane = staged, now, 0, l
 	j.gen++
+	j.follows = l.inFlight > 0
 	l.inFlight++
 	l.session = s
 	s.take(j)

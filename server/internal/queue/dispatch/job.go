@@ -74,6 +74,8 @@ type job struct {
 	session  *session
 	seat     int
 	claimant string
+	// follows: the session has an earlier delivery of the lane, so this one waits for no handler.
+	follows bool
 
 	// since is when the state began. began and deadline are on the clock that stands still.
 	since, due      time.Time

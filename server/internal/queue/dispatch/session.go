@@ -38,7 +38,9 @@ type Budget struct {
 	Room func() int64
 
 	held, suspects int
-	bytes          int64
+	// followers are those of held that wait for an earlier delivery of their lane, so for no handler.
+	followers int
+	bytes     int64
 	// staged are the bytes that are chosen for the session and not sent yet.
 	staged int64
 	// mean is the moving average of the time from begun to settled, 0 while it is not known.
@@ -47,6 +49,9 @@ type Budget struct {
 
 // Held returns how many deliveries the session holds.
 func (b *Budget) Held() int { return b.held }
+
+// Busy returns how many handlers the deliveries need that the session holds. Those of a key need one.
+func (b *Budget) Busy() int { return b.held - b.followers }
 
 // Bytes returns how many bytes of payload the session holds.
 func (b *Budget) Bytes() int64 { return b.bytes }
@@ -262,6 +267,9 @@ func (b *Budget) count(j *job, n int) {
 	if j.suspect() {
 		b.suspects += n
 	}
+	if j.follows {
+		b.followers += n
+	}
 	if j.state == staged {
 		b.staged += int64(n * j.size)
 	}
@@ -288,11 +296,18 @@ func (s *session) room(p pass) int {
 		}
 		return s.credit
 	case p == idleHandlers:
-		return min(s.Concurrency, s.MaxInFlight) - s.Budget.held
+		return min(s.Concurrency-s.Budget.Busy(), s.MaxInFlight-s.Budget.held)
 	case p == prefetch && s.Budget.mean > 0 && s.Budget.mean < prefetchBelow:
 		return s.MaxInFlight - s.Budget.held
 	}
 	return 0
+}
+
+// canFollow reports whether the session may get a message of a key of which it has one already. Such
+// messages take only what MaxInFlight allows beyond Concurrency, so that a slow key holds no handler
+// but its own.
+func (s *session) canFollow(p pass) bool {
+	return p == prefetch && s.Budget.followers < s.MaxInFlight-s.Concurrency
 }
 
 // fits reports whether a message of the size may be sent now: it is within the limit of bytes, or
@@ -309,14 +324,32 @@ func (s *session) fits(size int) bool {
 
 // leave takes a job from its session and out of flight in its lane.
 func (d *Dispatcher) leave(j *job) {
-	j.session.drop(j)
-	l := j.lane
+	s, l := j.session, j.lane
+	s.drop(j)
 	j.lane = nil
-	if l.inFlight--; l.inFlight == 0 {
+	switch l.inFlight--; {
+	case l.inFlight == 0:
 		d.lift(l)
 		l.session = nil
+	case !j.follows:
+		s.promote(l)
 	}
+	j.follows = false
 	d.place(l)
+}
+
+// promote gives the handler of a lane's earlier delivery to the next one.
+func (s *session) promote(l *lane) {
+	var next *job
+	for _, j := range s.held {
+		if j.lane == l && j.follows && (next == nil || j.ID < next.ID) {
+			next = j
+		}
+	}
+	if next != nil {
+		next.follows = false
+		s.Budget.followers--
+	}
 }
 
 // end ends a delivery and, unless why is 0, tells its session.
