@@ -61,7 +61,7 @@ var expected = map[string]expectation{
 	"bin/parley queue produce jobs \"report 7\"":         {output: `in partition`},
 	"bin/parley queue stats jobs --partitions":           {output: `jobs`},
 	"bin/parley queue consumers jobs":                    {output: `.`},
-	"bin/parley queue jobs jobs":                         {output: `report|resize`},
+	"bin/parley queue jobs jobs":                         {output: `waiting|sent|running`},
 	"bin/parley queue partitions jobs":                   {output: `(?s)0 .*work.*7 .*work`},
 	"bin/parley queue repair jobs":                       {output: `nothing was missing`},
 	"mkdir -p secrets":                                   {output: `^$`},

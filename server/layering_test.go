@@ -114,16 +114,6 @@ var layers = []layer{
 		never:    outside,
 	},
 	{
-		name:     "features never import each other",
-		packages: []string{"server/internal/queue/"},
-		except: []string{
-			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/topics",
-			"server/internal/queue/produce", "server/internal/queue/keeper", "server/internal/queue/inspect",
-		},
-		imports: []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
-		never:   outside,
-	},
-	{
 		name:     "the log of a partition is declared by itself",
 		packages: []string{"server/internal/queue/qlog"},
 		never:    append([]string{"go.opentelemetry.io/"}, outside...),
@@ -200,7 +190,7 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/remote"},
 		imports: []string{
 			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
-			"server/internal/queue", "server/internal/queue/consume", "server/internal/queue/dispatch", "server/internal/queue/qlog",
+			"server/internal/queue/consume", "server/internal/queue/dispatch", "server/internal/queue/qlog",
 			"server/internal/presence", "server/internal/session", "server/internal/fault", "server/internal/ident",
 			"server/internal/revocation", "server/internal/lifecycle", "server/internal/stream", "internal/gen/parley/cluster/",
 		},
@@ -212,7 +202,7 @@ var layers = []layer{
 		except:   []string{"server/internal/store/storetest"},
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
-			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/queue/qlog", "server/internal/queue/consume",
+			"server/internal/feed", "server/internal/fanout", "server/internal/queue/qlog", "server/internal/queue/consume",
 			"server/internal/presence", "server/internal/cluster",
 			"server/internal/erasure", "server/internal/session", "server/internal/revocation", "server/internal/apikey", "server/internal/lifecycle",
 			"server/internal/store/redisscript", "internal/gen/parley/cluster/",
@@ -224,7 +214,7 @@ var layers = []layer{
 		packages: []string{"server/internal/rpc/"},
 		imports: []string{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
-			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
+			"server/internal/ident", "server/internal/fanout", "server/internal/presence",
 			"server/internal/queue/consume", "server/internal/queue/dispatch", "server/internal/queue/qlog", "server/internal/queue/topics", "server/internal/queue/produce", "server/internal/queue/inspect", "server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
 			"server/internal/unread", "server/internal/erasure", "server/internal/session", "server/internal/revocation",
 			"server/internal/apikey",

@@ -17,7 +17,7 @@ import (
 var goStatements = map[string]string{
 	"cmd/parleyd.run": "they end with the process",
 	"internal/cluster/remote.Writer.cancelIfSilent": "ends with the forward",
-	"internal/queue.Catalog.load":                   "ends within loadTimeout; it serves all who wait, so it outlives its caller",
+	"internal/queue/consume.New":                    "steps each engine once",
 	"internal/queue/topics.Catalog.heal":            "ends within loadTimeout; it serves all who wait, so it outlives its caller",
 	"internal/queue/topics.Catalog.load":            "ends within loadTimeout; it serves all who wait, so it outlives its caller",
 	"internal/rpc.serveBidi":                        "ends with the stream",

@@ -261,7 +261,7 @@ func (h queueHandler) Receive(ctx context.Context, req *parleyv1.ReceiveRequest)
 		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
 		switch {
 		case err != nil && h.s.topics[req.GetTopic()] != nil:
-			return nil, noGroup("")
+			return nil, noGroup("group")
 		case err != nil:
 			return nil, err
 		case g.settings.GetMode() == parleyv1.GroupMode_GROUP_MODE_EXCLUSIVE:

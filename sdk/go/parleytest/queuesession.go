@@ -168,7 +168,7 @@ func (s *Server) openSession(
 		case err != nil && s.topics[name] == nil:
 			return nil, nil, nil, noTopic(prefix + "topics")
 		case err != nil:
-			return nil, nil, nil, noGroup("")
+			return nil, nil, nil, noGroup("group")
 		default:
 			one.grace = max(one.grace, g.settings.GetResumeGrace().AsDuration())
 		}

@@ -126,7 +126,7 @@ func (one *session) settleLocked(token string, nack *parleyv1.NackItem) error {
 		switch {
 		case ok && known == says:
 			return nil
-		case ok && known.token == token, g.find(seq) != nil, seq > g.topic.seq:
+		case ok, g.find(seq) != nil, seq > g.topic.seq:
 			return errDeliveryLost()
 		default:
 			return Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_DELIVERY_GONE)

@@ -1078,7 +1078,8 @@ type ConsumeRequest struct {
 	Concurrency int32 `protobuf:"varint,4,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	// The largest number of deliveries that the session holds: those that are being handled and those
 	// that wait in the consumer. At least `concurrency`, at most 10,000; 0 means twice `concurrency`.
-	// The server sends more than `concurrency` only while the handlers are fast.
+	// The server sends more than `concurrency` only while the handlers are fast, and further messages
+	// of keys that are being handled.
 	MaxInFlight int32 `protobuf:"varint,5,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
 	// The largest sum of the sizes of these deliveries (payloads, keys and headers), in bytes. Up to
 	// 67,108,864; 0 means 8 MiB. A message that is larger than what is left is sent alone.

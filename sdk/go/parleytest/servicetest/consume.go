@@ -17,7 +17,6 @@ import (
 var (
 	deliveryLost = refusal{connect.CodeFailedPrecondition, "DELIVERY_LOST", "", 0}
 	sessionLost  = refusal{connect.CodeFailedPrecondition, "SESSION_LOST", "", 0}
-	unnamedGroup = refusal{noGroup.code, noGroup.reason, "", 0}
 	falseOne     = refusal{connect.CodeInvalidArgument, "DELIVERY_TOKEN_INVALID", "tokens[0]", 0}
 )
 
@@ -208,7 +207,7 @@ func consume(e *env) {
 			&parleyv1.ConsumeRequest{Topics: of(name, e.name("none")), Group: "g", Consumer: "c"},
 			refusal{noTopic.code, noTopic.reason, "topics", 0},
 		},
-		"no group":     {&parleyv1.ConsumeRequest{Topics: of(name), Group: "none", Consumer: "c"}, unnamedGroup},
+		"no group":     {&parleyv1.ConsumeRequest{Topics: of(name), Group: "none", Consumer: "c"}, noGroup},
 		"no topics":    {&parleyv1.ConsumeRequest{Group: "g", Consumer: "c"}, invalid("topics", 1)},
 		"small limit":  {&parleyv1.ConsumeRequest{Topics: of(name), Group: "g", Consumer: "c", Concurrency: 3, MaxInFlight: 2}, invalid("max_in_flight", 3)},
 		"no name":      {&parleyv1.ConsumeRequest{Topics: of(name), Group: "g"}, invalid("consumer", 0)},
@@ -384,7 +383,7 @@ func receiving(e *env) {
 	}
 	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 3 dead 0")
 	_, err := e.ann.queues.Receive(e.ctx, &parleyv1.ReceiveRequest{Topic: name, Group: "none"})
-	e.refused("receive for no group", err, unnamedGroup)
+	e.refused("receive for no group", err, noGroup)
 }
 
 // streamingConsume receives and acks messages on one StreamingConsume stream. Acks with a request

@@ -108,7 +108,7 @@ func lostConsumer(e *env) {
 		e.done(second.ack(d))
 	}
 	equal(e, "attempts", fmt.Sprint(attempts), "map[1:2 2:1]")
-	e.refusedItem("ack what another session has settled", first.ack(one), refusal{connect.CodeFailedPrecondition, "DELIVERY_GONE", "", 0})
+	e.refusedItem("ack what another session has settled", first.ack(one), deliveryLost)
 }
 
 // heartbeats checks the age of the heartbeats, which are confirmed contact while a session holds

@@ -13,8 +13,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
-	"github.com/parleyhq/parley/server/internal/queue/keeper"
-	"github.com/parleyhq/parley/server/internal/queue/produce"
 )
 
 const (
@@ -58,11 +56,7 @@ type QueueHints struct {
 	life lifecycle.Base
 }
 
-var (
-	_ produce.Hints = (*QueueHints)(nil)
-	_ keeper.Hints  = (*QueueHints)(nil)
-	_ consume.Hints = (*QueueHints)(nil)
-)
+var _ consume.Hints = (*QueueHints)(nil)
 
 type hintBatch struct {
 	partitions map[int]struct{}

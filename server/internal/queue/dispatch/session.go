@@ -307,7 +307,7 @@ func (s *session) room(p pass) int {
 // messages take only what MaxInFlight allows beyond Concurrency, so that a slow key holds no handler
 // but its own.
 func (s *session) canFollow(p pass) bool {
-	return p == prefetch && s.Budget.followers < s.MaxInFlight-s.Concurrency
+	return p != otherNodes && s.Budget.followers < s.MaxInFlight-s.Concurrency
 }
 
 // fits reports whether a message of the size may be sent now: it is within the limit of bytes, or

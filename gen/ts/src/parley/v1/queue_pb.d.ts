@@ -548,7 +548,8 @@ export declare type ConsumeRequest = Message<"parley.v1.ConsumeRequest"> & {
   /**
    * The largest number of deliveries that the session holds: those that are being handled and those
    * that wait in the consumer. At least `concurrency`, at most 10,000; 0 means twice `concurrency`.
-   * The server sends more than `concurrency` only while the handlers are fast.
+   * The server sends more than `concurrency` only while the handlers are fast, and further messages
+   * of keys that are being handled.
    *
    * @generated from field: int32 max_in_flight = 5;
    */
