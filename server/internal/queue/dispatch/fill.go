@@ -138,6 +138,10 @@ func (d *Dispatcher) stage(now time.Time, s *session, l *lane, j *job) {
 	if s.Loose {
 		j.due = now.Add(d.ackTimeout(s))
 	}
+	if j.queued { // by an earlier change: messages of a key are sent in the order in which they are staged
+		at := slices.Index(d.changed, j)
+		d.changed, j.queued = slices.Delete(d.changed, at, at+1), false
+	}
 	d.touch(j)
 	if len(l.queue) > 0 {
 		d.shed(l)
