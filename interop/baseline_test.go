@@ -24,9 +24,9 @@ func TestBaseline(t *testing.T) {
 			file: file + "channel.proto", begin: "  bool members_only = 2;\n",
 			finding: `field "2" with name "members_only" on message "ChannelInfo" was deleted`,
 		},
-		"a field of a topic":    {file: file + "admin_queue.proto", begin: "  bool drop_oldest = 8;\n"},
+		"a field of a topic":    {file: file + "admin_queue.proto", begin: "  bool drop_oldest = 6;\n"},
 		"a field of a delivery": {file: file + "queue.proto", begin: "  int32 attempt = 7;\n"},
-		"a call for queues":     {file: file + "admin.proto", begin: "  rpc PauseTopic(", end: "}\n"},
+		"a call for queues":     {file: file + "admin.proto", begin: "  rpc SetTopicPaused(", end: "}\n"},
 		"a field of a call of the server": {
 			file: file + "server.proto", begin: "  ServerLimits limits = 2;\n", finding: `on message "GetServerInfoResponse" was deleted`,
 		},

@@ -166,7 +166,7 @@ func (r *budgetRig) schedule(topic string, n, size int) (*parleyv1.ProduceRespon
 // many returns a request for so many deliveries at once.
 func many(topic, group string, n int32) *parleyv1.ConsumeRequest {
 	return &parleyv1.ConsumeRequest{
-		Topics: []string{topic}, Group: group, Consumer: "c", Concurrency: n, MaxInFlight: n, MaxInFlightBytes: 64 << 20, ReportsBegun: true,
+		Topics: []string{topic}, Group: group, Consumer: "c", Concurrency: n, MaxInFlight: min(2*n, 10_000), MaxInFlightBytes: 64 << 20, ReportsBegun: true,
 	}
 }
 

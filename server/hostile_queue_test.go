@@ -307,7 +307,7 @@ func (g *target) workshop() (scheduledID string) {
 	must(callErr(admin.SetTopicPaused(ctx, &parleyv1.SetTopicPausedRequest{Topic: "paused", Paused: true})))
 	must(callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "full", Messages: []*parleyv1.QueueMessage{{}}})))
 	made, err := queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{
-		{Key: "k"}, {Key: "k"}, {Key: "k"}, {Key: "k"}, later(time.Hour),
+		{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, later(time.Hour),
 	}})
 	must(err)
 	r := consumingAs("jobs", "g")

@@ -82,7 +82,7 @@ func TestQueuesWithoutRedisServer(t *testing.T) {
 // consuming returns a request for the deliveries of a topic's group g.
 func consuming(topic string) *parleyv1.ConsumeRequest {
 	r := consumingAs(topic, "g")
-	r.Concurrency, r.MaxInFlight = 10, 10
+	r.Concurrency, r.MaxInFlight = 10, 20
 	return r
 }
 

@@ -305,9 +305,14 @@ func (s *session) room(p pass) int {
 
 // canFollow reports whether the session may get a message of a key of which it has one already. Such
 // messages take only what MaxInFlight allows beyond Concurrency, so that a slow key holds no handler
-// but its own.
+// but its own. A call of Receive has no handlers.
 func (s *session) canFollow(p pass) bool {
-	return p != otherNodes && s.Budget.followers < s.MaxInFlight-s.Concurrency
+	switch p {
+	case idleHandlers, prefetch:
+		return s.Loose || s.Budget.followers < s.MaxInFlight-s.Concurrency
+	default:
+		return false
+	}
 }
 
 // fits reports whether a message of the size may be sent now: it is within the limit of bytes, or
