@@ -26,17 +26,17 @@ func TestCurl(t *testing.T) {
 	var produced struct {
 		Results []struct {
 			Produced struct {
-				MessageID string `json:"messageId"`
+				MessageID string `json:"messageId"` //nolint:tagliatelle // the API's name
 			} `json:"produced"`
 		} `json:"results"`
 	}
 	call(queues+"Produce", `{"topic": "mail", "messages": [{"key": "ann", "payload": "aGVsbG8="}]}`, &produced)
 
 	type received struct {
-		SessionID  string `json:"sessionId"`
+		SessionID  string `json:"sessionId"` //nolint:tagliatelle // the API's name
 		Deliveries []struct {
 			Token     string `json:"token"`
-			MessageID string `json:"messageId"`
+			MessageID string `json:"messageId"` //nolint:tagliatelle // the API's name
 			Key       string `json:"key"`
 			Payload   []byte `json:"payload"`
 			Attempt   int    `json:"attempt"`

@@ -80,7 +80,7 @@ func (r *budgetRig) groupBudgets() []budgetRow {
 			g.Order = parleyv1.DeliveryOrder_DELIVERY_ORDER_NONE
 			return answered(r.topics.UpdateGroup(ctx, &parleyv1.UpdateGroupRequest{Topic: "wide", Group: g, UpdateMask: maskOf("order", "retry")}))
 		}},
-		{name: "GetGroup, 14 groups", n: 5, call: func(i int) (proto.Message, error) {
+		{name: "GetGroup, 14 groups", n: 5, call: func(int) (proto.Message, error) {
 			return answered(r.topics.GetGroup(ctx, &parleyv1.GetGroupRequest{Topic: "wide", Group: "new-0"}))
 		}},
 		{name: "ListGroups, 14 groups", n: 5, call: func(int) (proto.Message, error) {

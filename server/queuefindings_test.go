@@ -23,7 +23,7 @@ import (
 // on a whole server with a real Redis.
 //
 //	01 reads are bounded by bytes                    TestFinding01, redislog.TestReadsAreBounded
-//	02 a full Redis                                  TestFinding02, redislog.TestSettlingWithoutMemory
+//	02 a full Redis                                 TestFinding02, redislog.TestSettlingWithoutMemory
 //	03 a message that crashes its worker             TestFinding03, dispatch.TestPoison
 //	04 a job outlives its token and stream           TestFinding04, TestQueueDeploy
 //	05 Redis away                                    TestFinding05, consume.TestStoreAway
@@ -41,7 +41,7 @@ import (
 //	17 groups and the cost of producing              TestFinding17
 //	18 more workers than partitions, and growth      TestFinding18, TestDefaultTopicAddsPartitions
 //	19 a node that is cut off from Redis alone       consume.TestCutOff
-//	20 the API: groups, pause of a group, Receive    TestPauseIsPerTopicAndGroup, rpc.TestQueueReceive
+//	20 the API: groups, pause of a group, Receive   TestPauseIsPerTopicAndGroup, rpc.TestQueueReceive
 //	D2 lists of dead letters read what they answer   TestFindingD2, docs/budgets.md
 //	D6 CR and LF in the value of a header            TestHostileQueueItems
 
@@ -63,7 +63,7 @@ func newFinding(t *testing.T, opts ...testkit.RedisOption) *findingRig {
 		c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 1e6, 1e6
 	}))
 	g := &target{Server: s, t: t}
-	patient := connect.WithInterceptors(connect.UnaryInterceptorFunc(whileRevocationsAreUnknown))
+	patient := connect.WithInterceptors(connect.UnaryInterceptorFunc(whileRevocationsAreUnknown)) //nolint:forbidigo // streams are not repeated
 	return &findingRig{target: g, queues: s.Queues(s.Token, patient), admin: s.QueueAdmin(s.Token, patient), redis: redis}
 }
 
@@ -177,8 +177,9 @@ func TestFinding01(t *testing.T) {
 	}
 }
 
-// TestFinding02 checks that, with Redis at its maxmemory, Produce is refused in a way that producers
-// retry, a new consumer drains the topic, its nacks hold nothing up, and calls of admins work.
+// TestFinding02 checks that, with Redis at its maxmemory, Produce is refused in a way that
+// producers retry, a new consumer drains the topic, its nacks hold nothing up, and calls of admins
+// work.
 func TestFinding02(t *testing.T) {
 	t.Parallel()
 	r := newFinding(t)

@@ -189,7 +189,7 @@ func (e *engine) reportOf(now time.Time, p *peer) (r Report, sessions []*session
 	return r, sessions, due
 }
 
-// heldWhere returns the deliveries of the session for which is is true.
+// heldWhere returns the deliveries of the session that a function selects.
 func (s *session) heldWhere(is func(token Token, d *heldDelivery) bool) (held []HeldDelivery) {
 	for token, d := range s.held {
 		if is(token, d) {
