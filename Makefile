@@ -25,7 +25,7 @@ COUNT ?= 1
 FUZZ ?= .
 FUZZTIME ?= 60s
 # The maximum size of bin/parley in bytes.
-PARLEY_MAX_BYTES ?= 21000000
+PARLEY_MAX_BYTES ?= 22500000
 # A revision that `make check-proto` compares the protos with, besides the baselines and the newest
 # release.
 AGAINST ?=
