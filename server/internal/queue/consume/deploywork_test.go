@@ -85,7 +85,9 @@ func (r *roamer) run(ctx context.Context) {
 			<-time.After(10 * time.Millisecond)
 			continue
 		}
-		r.id = started.SessionID
+		if r.id == "" { // it stays the same, and handlers read it
+			r.id = started.SessionID
+		}
 		r.lose(started.Lost)
 		r.read(ctx, s)
 		n.Close(s)
