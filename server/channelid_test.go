@@ -123,7 +123,7 @@ func TestStreamAcceptsMostChannelsWithLongestIDs(t *testing.T) {
 	for name, opts := range options {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := s.Client(s.MintFor("reader-"+name, 10*time.Second, ident.Capability{Pattern: "*", Actions: user}), opts...)
+			c := s.Client(s.MintFor("reader-"+name, 5*time.Second, ident.Capability{Pattern: "*", Actions: user}), opts...)
 			sub := subscribe(t, c, positions[:250]...)
 			if err := callErr(c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
 				StreamId: sub.streamID, Add: positions,
